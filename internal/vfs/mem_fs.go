@@ -95,15 +95,14 @@ func (m *Mem) Rename(oldname, newname string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	old, n, err := m.entryLocked(oldname)
-	if err == nil && n == nil {
-		err = syscall.ENOENT
-	}
 	if err != nil {
 		return linkError("rename", oldname, newname, err)
 	}
 	at, target, err := m.entryLocked(newname)
 	switch {
 	case err != nil:
+	case n == nil:
+		err = syscall.ENOENT
 	case target != nil && target.dir != nil:
 		err = syscall.EEXIST
 	case n.dir != nil && n.contains(at.dir):
