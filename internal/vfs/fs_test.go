@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 )
@@ -77,65 +78,66 @@ func content(t failer, fsys FS, name string) string {
 	return string(data)
 }
 
+// nameCases each do one thing to a tree of the file "f" with "one", the file "g"
+// with "two", the directory "d" with the file "d/x", and the empty directory "e".
+var nameCases = []struct {
+	name string
+	do   func(fsys FS, at func(string) string) error
+	want string
+	tree string
+}{
+	{"create", func(s FS, at func(string) string) error { return closed(s.Create(at("n"))) }, "ok", "d/ d/x=x e/ f=one g=two n="},
+	{"create taken", func(s FS, at func(string) string) error { return closed(s.Create(at("f"))) }, syscall.EEXIST.Error(), ""},
+	{"create on dir", func(s FS, at func(string) string) error { return closed(s.Create(at("d"))) }, syscall.EEXIST.Error(), ""},
+	{"create in nothing", func(s FS, at func(string) string) error { return closed(s.Create(at("no/n"))) }, syscall.ENOENT.Error(), ""},
+	{"create in file", func(s FS, at func(string) string) error { return closed(s.Create(at("f/n"))) }, syscall.ENOTDIR.Error(), ""},
+	{"open missing", func(s FS, at func(string) string) error { return closed(s.Open(at("n"))) }, syscall.ENOENT.Error(), ""},
+	{"open dir", func(s FS, at func(string) string) error { return closed(s.Open(at("d"))) }, syscall.EISDIR.Error(), ""},
+	{"open dir for reading", func(s FS, at func(string) string) error { return closed(s.OpenReadOnly(at("d"))) }, syscall.EISDIR.Error(), ""},
+	{"remove file", func(s FS, at func(string) string) error { return s.Remove(at("f")) }, "ok", "d/ d/x=x e/ g=two"},
+	{"remove empty dir", func(s FS, at func(string) string) error { return s.Remove(at("e")) }, "ok", "d/ d/x=x f=one g=two"},
+	{"remove full dir", func(s FS, at func(string) string) error { return s.Remove(at("d")) }, syscall.ENOTEMPTY.Error(), ""},
+	{"remove missing", func(s FS, at func(string) string) error { return s.Remove(at("n")) }, syscall.ENOENT.Error(), ""},
+	{"remove in file", func(s FS, at func(string) string) error { return s.Remove(at("f/n")) }, syscall.ENOTDIR.Error(), ""},
+	{"remove all", func(s FS, at func(string) string) error { return s.RemoveAll(at("d")) }, "ok", "e/ f=one g=two"},
+	{"remove all of a file", func(s FS, at func(string) string) error { return s.RemoveAll(at("f")) }, "ok", "d/ d/x=x e/ g=two"},
+	{"remove all missing", func(s FS, at func(string) string) error { return s.RemoveAll(at("no/n")) }, "ok", ""},
+	{"rename", func(s FS, at func(string) string) error { return s.Rename(at("f"), at("d/n")) }, "ok", "d/ d/n=one d/x=x e/ g=two"},
+	{"rename over file", func(s FS, at func(string) string) error { return s.Rename(at("f"), at("g")) }, "ok", "d/ d/x=x e/ g=one"},
+	{"rename to itself", func(s FS, at func(string) string) error { return s.Rename(at("f"), at("f")) }, "ok", ""},
+	{"rename over dir", func(s FS, at func(string) string) error { return s.Rename(at("f"), at("e")) }, syscall.EEXIST.Error(), ""},
+	{"rename dir", func(s FS, at func(string) string) error { return s.Rename(at("d"), at("e/n")) }, "ok", "e/ e/n/ e/n/x=x f=one g=two"},
+	{"rename dir over dir", func(s FS, at func(string) string) error { return s.Rename(at("d"), at("e")) }, syscall.EEXIST.Error(), ""},
+	{"rename dir over file", func(s FS, at func(string) string) error { return s.Rename(at("d"), at("f")) }, syscall.ENOTDIR.Error(), ""},
+	{"rename dir into itself", func(s FS, at func(string) string) error { return s.Rename(at("d"), at("d/n")) }, syscall.EINVAL.Error(), ""},
+	{"rename missing", func(s FS, at func(string) string) error { return s.Rename(at("n"), at("m")) }, syscall.ENOENT.Error(), ""},
+	{"link", func(s FS, at func(string) string) error { return s.Link(at("f"), at("d/n")) }, "ok", "d/ d/n=one d/x=x e/ f=one g=two"},
+	{"link taken", func(s FS, at func(string) string) error { return s.Link(at("f"), at("g")) }, syscall.EEXIST.Error(), ""},
+	{"link missing", func(s FS, at func(string) string) error { return s.Link(at("n"), at("m")) }, syscall.ENOENT.Error(), ""},
+	{"link dir", func(s FS, at func(string) string) error { return s.Link(at("d"), at("m")) }, syscall.EPERM.Error(), ""},
+	{"mkdir", func(s FS, at func(string) string) error { return s.MkdirAll(at("d/m/n")) }, "ok", "d/ d/m/ d/m/n/ d/x=x e/ f=one g=two"},
+	{"mkdir there", func(s FS, at func(string) string) error { return s.MkdirAll(at("d")) }, "ok", ""},
+	{"mkdir on file", func(s FS, at func(string) string) error { return s.MkdirAll(at("f")) }, syscall.ENOTDIR.Error(), ""},
+	{"mkdir in file", func(s FS, at func(string) string) error { return s.MkdirAll(at("f/n")) }, syscall.ENOTDIR.Error(), ""},
+	{"list missing", func(s FS, at func(string) string) error { _, err := s.List(at("n")); return err }, syscall.ENOENT.Error(), ""},
+	{"list file", func(s FS, at func(string) string) error { _, err := s.List(at("f")); return err }, syscall.ENOTDIR.Error(), ""},
+	{"stat missing", func(s FS, at func(string) string) error { _, err := s.Stat(at("n")); return err }, syscall.ENOENT.Error(), ""},
+	{"sync dir", func(s FS, at func(string) string) error { return s.SyncDir(at("d")) }, "ok", ""},
+	{"sync dir of file", func(s FS, at func(string) string) error { return s.SyncDir(at("f")) }, syscall.ENOTDIR.Error(), ""},
+	{"sync missing dir", func(s FS, at func(string) string) error { return s.SyncDir(at("n")) }, syscall.ENOENT.Error(), ""},
+	{"free", func(s FS, at func(string) string) error { _, err := s.Free(at("d")); return err }, "ok", ""},
+	{"free missing", func(s FS, at func(string) string) error { _, err := s.Free(at("n")); return err }, syscall.ENOENT.Error(), ""},
+	{"lock dir", func(s FS, at func(string) string) error { _, err := s.Lock(at("d"), "me"); return err }, syscall.EISDIR.Error(), ""},
+	{"write atomic", func(s FS, at func(string) string) error { return WriteFileAtomic(s, at("f"), []byte("new")) }, "ok", "d/ d/x=x e/ f=new g=two"},
+	{"write atomic new", func(s FS, at func(string) string) error { return WriteFileAtomic(s, at("n"), []byte("new")) }, "ok", "d/ d/x=x e/ f=one g=two n=new"},
+	{"write atomic on dir", func(s FS, at func(string) string) error { return WriteFileAtomic(s, at("e"), []byte("new")) }, syscall.EEXIST.Error(), ""},
+}
+
 // TestNameOperations prepares a small tree and does one thing to it; the result
 // is the same on every FS.
 func TestNameOperations(t *testing.T) {
-	// The tree: file "f" with "one", file "g" with "two", directory "d" with
-	// the file "d/x", empty directory "e".
-	cases := []struct {
-		name string
-		do   func(fsys FS, at func(string) string) error
-		want string
-		tree string
-	}{
-		{"create", func(s FS, at func(string) string) error { return closed(s.Create(at("n"))) }, "ok", "d/ d/x=x e/ f=one g=two n="},
-		{"create taken", func(s FS, at func(string) string) error { return closed(s.Create(at("f"))) }, syscall.EEXIST.Error(), ""},
-		{"create on dir", func(s FS, at func(string) string) error { return closed(s.Create(at("d"))) }, syscall.EEXIST.Error(), ""},
-		{"create in nothing", func(s FS, at func(string) string) error { return closed(s.Create(at("no/n"))) }, syscall.ENOENT.Error(), ""},
-		{"create in file", func(s FS, at func(string) string) error { return closed(s.Create(at("f/n"))) }, syscall.ENOTDIR.Error(), ""},
-		{"open missing", func(s FS, at func(string) string) error { return closed(s.Open(at("n"))) }, syscall.ENOENT.Error(), ""},
-		{"open dir", func(s FS, at func(string) string) error { return closed(s.Open(at("d"))) }, syscall.EISDIR.Error(), ""},
-		{"open dir for reading", func(s FS, at func(string) string) error { return closed(s.OpenReadOnly(at("d"))) }, syscall.EISDIR.Error(), ""},
-		{"remove file", func(s FS, at func(string) string) error { return s.Remove(at("f")) }, "ok", "d/ d/x=x e/ g=two"},
-		{"remove empty dir", func(s FS, at func(string) string) error { return s.Remove(at("e")) }, "ok", "d/ d/x=x f=one g=two"},
-		{"remove full dir", func(s FS, at func(string) string) error { return s.Remove(at("d")) }, syscall.ENOTEMPTY.Error(), ""},
-		{"remove missing", func(s FS, at func(string) string) error { return s.Remove(at("n")) }, syscall.ENOENT.Error(), ""},
-		{"remove in file", func(s FS, at func(string) string) error { return s.Remove(at("f/n")) }, syscall.ENOTDIR.Error(), ""},
-		{"remove all", func(s FS, at func(string) string) error { return s.RemoveAll(at("d")) }, "ok", "e/ f=one g=two"},
-		{"remove all of a file", func(s FS, at func(string) string) error { return s.RemoveAll(at("f")) }, "ok", "d/ d/x=x e/ g=two"},
-		{"remove all missing", func(s FS, at func(string) string) error { return s.RemoveAll(at("no/n")) }, "ok", ""},
-		{"rename", func(s FS, at func(string) string) error { return s.Rename(at("f"), at("d/n")) }, "ok", "d/ d/n=one d/x=x e/ g=two"},
-		{"rename over file", func(s FS, at func(string) string) error { return s.Rename(at("f"), at("g")) }, "ok", "d/ d/x=x e/ g=one"},
-		{"rename to itself", func(s FS, at func(string) string) error { return s.Rename(at("f"), at("f")) }, "ok", ""},
-		{"rename over dir", func(s FS, at func(string) string) error { return s.Rename(at("f"), at("e")) }, syscall.EEXIST.Error(), ""},
-		{"rename dir", func(s FS, at func(string) string) error { return s.Rename(at("d"), at("e/n")) }, "ok", "e/ e/n/ e/n/x=x f=one g=two"},
-		{"rename dir over dir", func(s FS, at func(string) string) error { return s.Rename(at("d"), at("e")) }, syscall.EEXIST.Error(), ""},
-		{"rename dir over file", func(s FS, at func(string) string) error { return s.Rename(at("d"), at("f")) }, syscall.ENOTDIR.Error(), ""},
-		{"rename dir into itself", func(s FS, at func(string) string) error { return s.Rename(at("d"), at("d/n")) }, syscall.EINVAL.Error(), ""},
-		{"rename missing", func(s FS, at func(string) string) error { return s.Rename(at("n"), at("m")) }, syscall.ENOENT.Error(), ""},
-		{"link", func(s FS, at func(string) string) error { return s.Link(at("f"), at("d/n")) }, "ok", "d/ d/n=one d/x=x e/ f=one g=two"},
-		{"link taken", func(s FS, at func(string) string) error { return s.Link(at("f"), at("g")) }, syscall.EEXIST.Error(), ""},
-		{"link missing", func(s FS, at func(string) string) error { return s.Link(at("n"), at("m")) }, syscall.ENOENT.Error(), ""},
-		{"link dir", func(s FS, at func(string) string) error { return s.Link(at("d"), at("m")) }, syscall.EPERM.Error(), ""},
-		{"mkdir", func(s FS, at func(string) string) error { return s.MkdirAll(at("d/m/n")) }, "ok", "d/ d/m/ d/m/n/ d/x=x e/ f=one g=two"},
-		{"mkdir there", func(s FS, at func(string) string) error { return s.MkdirAll(at("d")) }, "ok", ""},
-		{"mkdir on file", func(s FS, at func(string) string) error { return s.MkdirAll(at("f")) }, syscall.ENOTDIR.Error(), ""},
-		{"mkdir in file", func(s FS, at func(string) string) error { return s.MkdirAll(at("f/n")) }, syscall.ENOTDIR.Error(), ""},
-		{"list missing", func(s FS, at func(string) string) error { _, err := s.List(at("n")); return err }, syscall.ENOENT.Error(), ""},
-		{"list file", func(s FS, at func(string) string) error { _, err := s.List(at("f")); return err }, syscall.ENOTDIR.Error(), ""},
-		{"stat missing", func(s FS, at func(string) string) error { _, err := s.Stat(at("n")); return err }, syscall.ENOENT.Error(), ""},
-		{"sync dir", func(s FS, at func(string) string) error { return s.SyncDir(at("d")) }, "ok", ""},
-		{"sync dir of file", func(s FS, at func(string) string) error { return s.SyncDir(at("f")) }, syscall.ENOTDIR.Error(), ""},
-		{"sync missing dir", func(s FS, at func(string) string) error { return s.SyncDir(at("n")) }, syscall.ENOENT.Error(), ""},
-		{"free", func(s FS, at func(string) string) error { _, err := s.Free(at("d")); return err }, "ok", ""},
-		{"free missing", func(s FS, at func(string) string) error { _, err := s.Free(at("n")); return err }, syscall.ENOENT.Error(), ""},
-		{"lock dir", func(s FS, at func(string) string) error { _, err := s.Lock(at("d"), "me"); return err }, syscall.EISDIR.Error(), ""},
-		{"write atomic", func(s FS, at func(string) string) error { return WriteFileAtomic(s, at("f"), []byte("new")) }, "ok", "d/ d/x=x e/ f=new g=two"},
-		{"write atomic new", func(s FS, at func(string) string) error { return WriteFileAtomic(s, at("n"), []byte("new")) }, "ok", "d/ d/x=x e/ f=one g=two n=new"},
-		{"write atomic on dir", func(s FS, at func(string) string) error { return WriteFileAtomic(s, at("e"), []byte("new")) }, syscall.EEXIST.Error(), ""},
-	}
 	eachFS(t, func(t *testing.T, fsys FS, dir string) {
-		for i, c := range cases {
+		for i, c := range nameCases {
 			t.Run(c.name, func(t *testing.T) {
 				root := filepath.Join(dir, fmt.Sprint(i))
 				at := func(name string) string { return filepath.Join(root, name) }
@@ -337,7 +339,7 @@ func TestStatAndDescriptor(t *testing.T) {
 		if !info.IsDir || info.ModTime.IsZero() {
 			t.Errorf("directory: %+v", info)
 		}
-		if _, real := f.(*osFile); real && f.Fd() == InvalidFd {
+		if fsys == OS && f.Fd() == InvalidFd {
 			t.Error("no descriptor")
 		}
 		if _, mem := f.(*memFile); mem && f.Fd() != InvalidFd {
@@ -349,4 +351,59 @@ func TestStatAndDescriptor(t *testing.T) {
 			t.Errorf("%+v", space)
 		}
 	})
+}
+
+// TestConcurrentUse is for the race detector: writers of ranges of their own, a
+// reader, a syncer, and changes of names go on at once.
+func TestConcurrentUse(t *testing.T) {
+	eachFS(t, func(t *testing.T, fsys FS, dir string) {
+		f := create(t, fsys, filepath.Join(dir, "f"), "")
+		var group errgroup
+		for w := range 4 {
+			group.run(func() error {
+				data := bytes.Repeat([]byte{byte('a' + w)}, 700)
+				_, err := f.WritevAt([][]byte{data[:300], data[300:]}, int64(w*700))
+				own := filepath.Join(dir, fmt.Sprint(w))
+				return errors.Join(err, f.SyncData(), WriteFileAtomic(fsys, own, data),
+					fsys.Rename(own, own+"x"), fsys.Remove(own+"x"))
+			})
+		}
+		group.run(func() error {
+			_, err := f.ReadAt(make([]byte, 100), 0)
+			if err == io.EOF {
+				err = nil
+			}
+			if m, ok := fsys.(*Mem); ok {
+				m.CrashClone(CrashOptions{KeepUnsynced: 0.5})
+			}
+			return err
+		})
+		must(t, group.wait())
+		must(t, f.Close())
+		want := strings.Repeat("a", 700) + strings.Repeat("b", 700) + strings.Repeat("c", 700) + strings.Repeat("d", 700)
+		if got := tree(t, fsys, dir, ""); got != "f="+want {
+			t.Errorf("left %.40q", got)
+		}
+	})
+}
+
+// errgroup runs functions at once and joins their errors.
+type errgroup struct {
+	wg   sync.WaitGroup
+	mu   sync.Mutex
+	errs error
+}
+
+func (g *errgroup) run(f func() error) {
+	g.wg.Go(func() {
+		err := f()
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.errs = errors.Join(g.errs, err)
+	})
+}
+
+func (g *errgroup) wait() error {
+	g.wg.Wait()
+	return g.errs
 }
