@@ -86,9 +86,9 @@ func Compress(dst, src []byte, c Codec, level int) ([]byte, error) {
 // The two must not overlap. max bounds the bytes appended; 0 or less means
 // DefaultMaxDecompressed, and more than 1 GiB means 1 GiB.
 //
-// What is allocated is in proportion to what src really yields, and in no case
-// is a buffer with more room than dst has bytes plus max returned. While dst
-// grows, the old and the new buffer exist together.
+// Room is allocated for what src can yield by its frame and block headers, and
+// never for more than max and one block of the codec. While dst grows, the old
+// and the new buffer exist together.
 //
 // Errors: ErrTooLarge beyond max, ErrCorrupt, ErrUnsupportedCodec. With an
 // error no bytes are returned; dst's spare room may have been written to.

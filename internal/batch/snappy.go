@@ -110,42 +110,60 @@ func decodeSnappyBlock(dst, block []byte, limit int) ([]byte, error) {
 
 var errS2Block = errors.New("block uses repeated offsets, which S2 has and snappy has not")
 
+// snappySteps has for each tag byte of a raw block how many bytes its element
+// takes, 0 for literals whose length is in extra bytes. A table, because the
+// tags of real blocks are past predicting.
+var snappySteps = func() (steps [256]uint8) {
+	for tag := range steps {
+		switch tag & 3 {
+		case 0:
+			if tag>>2 < 60 {
+				steps[tag] = uint8(tag>>2) + 2
+			}
+		case 1:
+			steps[tag] = 2
+		case 2:
+			steps[tag] = 3
+		case 3:
+			steps[tag] = 5
+		}
+	}
+	return steps
+}()
+
 // checkPortableSnappy refuses blocks in the S2 dialect, which s2.Decode reads
-// and snappy decoders do not. Blocks broken in other ways pass, for decoding to
-// find.
+// and snappy decoders do not: a short copy with offset 0 repeats the offset
+// before. Blocks broken in other ways pass, for decoding to find.
 func checkPortableSnappy(src []byte) error {
 	return eachSnappyBlock(src, func(block []byte) error {
 		_, pos := binary.Uvarint(block)
 		if pos <= 0 {
 			return nil
 		}
-		for pos < len(block) {
+		for pos < len(block)-1 {
 			tag := block[pos]
-			switch tag & 3 {
-			case 0:
-				n := int(tag >> 2)
-				if n >= 60 {
-					width := n - 59
-					if len(block)-pos <= width {
-						return nil
-					}
-					var le [8]byte
-					copy(le[:], block[pos+1:pos+1+width])
-					n = int(min(binary.LittleEndian.Uint64(le[:]), uint64(len(block))))
-					pos += width
-				}
-				pos += n + 2
-			case 1:
-				if tag>>5 == 0 && pos+1 < len(block) && block[pos+1] == 0 {
-					return errS2Block
-				}
-				pos += 2
-			case 2:
-				pos += 3
-			case 3:
-				pos += 5
+			if tag&0xe3 == 1 && block[pos+1] == 0 {
+				return errS2Block
 			}
+			step := int(snappySteps[tag])
+			if step == 0 {
+				step = longLiteral(block[pos:])
+			}
+			pos += step
 		}
 		return nil
 	})
+}
+
+// longLiteral returns how many bytes the literal at b[0] takes, whose length is
+// in 1 to 4 bytes after the tag, or len(b) if it does not fit.
+func longLiteral(b []byte) int {
+	width := int(b[0]>>2) - 59
+	if len(b) <= width {
+		return len(b)
+	}
+	var le [8]byte
+	copy(le[:], b[1:1+width])
+	n := binary.LittleEndian.Uint64(le[:]) + 1
+	return int(min(n+uint64(1+width), uint64(len(b))))
 }
