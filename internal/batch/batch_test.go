@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"strings"
 	"testing"
 )
 
@@ -151,6 +152,18 @@ func TestErrorsSayWhere(t *testing.T) {
 	}
 	if got, want := err.Error(), "corrupt batch at base offset 1099511627776, record 1, byte 11: bad key"; got != want {
 		t.Fatalf("message %q, want %q", got, want)
+	}
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{Batch(b[:70]).CheckHeader(), "truncated batch: have 70 bytes, need 165"},
+		{&MaxTimestampError{Header: 5, Records: 7}, "max timestamp does not match the records: header has 5, records have 7"},
+		{Batch(b).CheckCRC(), "corrupt batch at base offset 1099511627776, byte 17: CRC is 0x"},
+	} {
+		if c.err == nil || !strings.HasPrefix(c.err.Error(), c.want) {
+			t.Errorf("message %v, want %q", c.err, c.want)
+		}
 	}
 	cause := errors.New("cause")
 	wrapped := &PositionError{Kind: ErrTooLarge, Record: -1, Pos: 8, Cause: cause}

@@ -108,4 +108,9 @@ func TestClaimsAreNotTrusted(t *testing.T) {
 	if n := allocated(func() { _, _ = DecodeAll(count, 0) }); n > 1<<20 {
 		t.Errorf("a count of 2^30: allocated %d bytes", n)
 	}
+	count = buildBatch(t, BuilderOptions{Codec: LZ4}, sampleRecords(100))
+	count = put(put(count, CountOffset, 4, 1<<24), LastOffsetDeltaOffset, 4, 1<<24)
+	if n := allocated(func() { _, _ = DecodeAll(count, 0) }); n > 4<<20 {
+		t.Errorf("a count of 2^24, compressed: allocated %d bytes", n)
+	}
 }

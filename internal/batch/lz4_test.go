@@ -11,9 +11,7 @@ import (
 	"github.com/pierrec/lz4/v4"
 )
 
-// linkedLZ4 returns a frame of two blocks, the second of which copies from the
-// first: all of src in one stored block, then its first 64 bytes again are not
-// needed, so the second is a stored block of nothing but the frame's last part.
+// linkedLZ4 returns src as a frame of two stored blocks, flagged as dependent.
 func linkedLZ4(src []byte) []byte {
 	const header = "\x04\x22\x4d\x18\x40\x70"
 	b := []byte(header)

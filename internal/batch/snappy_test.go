@@ -20,25 +20,26 @@ func xerial(blocks ...[]byte) []byte {
 	return b
 }
 
-// s2Block returns a block in the S2 dialect that repeats an offset, and decodes
-// to src: a literal of 4, a copy of 4 back by 4, a repeat of that, if src allows.
-// For other data it is what the S2 encoder makes, which must contain a repeat.
+// s2Block returns src as a block in the S2 dialect, with repeated offsets where
+// the encoder finds them.
 func s2Block(src []byte) []byte { return s2.EncodeBest(nil, src) }
 
 func TestSnappyByHand(t *testing.T) {
 	// 9 bytes: literal "abc", then copy 6 from 3 back.
 	raw := []byte{9, 2 << 2, 'a', 'b', 'c', 1 | (6-4)<<2, 3}
-	for name, src := range map[string][]byte{
-		"raw":              raw,
-		"xerial":           xerial(raw),
-		"xerial, two":      xerial(raw[:0:0], nil)[:16:16],
-		"xerial, repeated": append(xerial(raw[:]), xerial()...),
+	xy := []byte{2, 1 << 2, 'x', 'y'}
+	for name, c := range map[string]struct {
+		src  []byte
+		want string
+	}{
+		"raw":                 {raw, "abcabcabc"},
+		"raw, empty":          {[]byte{0}, ""},
+		"xerial":              {xerial(raw), "abcabcabc"},
+		"xerial, empty":       {xerial(), ""},
+		"xerial, two blocks":  {xerial(raw, xy), "abcabcabcxy"},
+		"xerial, two streams": {append(xerial(raw), xerial(xy)...), "abcabcabcxy"},
 	} {
-		want := "abcabcabc"
-		if name == "xerial, two" {
-			src = xerial(raw, []byte{2, 1 << 2, 'x', 'y'})
-			want += "xy"
-		}
+		src, want := c.src, c.want
 		out, err := Decompress(nil, src, Snappy, 0)
 		if err != nil || string(out) != want {
 			t.Errorf("%s: %q, %v", name, out, err)
@@ -81,7 +82,7 @@ func TestSnappyErrors(t *testing.T) {
 		{"length past the end", append(xerial(raw), 0, 0, 0, 9), "length 9, but 0 bytes are left"},
 		{"length negative", append(xerial(raw), 0xff, 0xff, 0xff, 0xff), "length 4294967295"},
 		{"empty block", xerial(nil), "block length"},
-		{"claims too much", []byte{0xff, 0xff, 0xff, 0xff, 0x0f, 0}, "claim to hold"},
+		{"claims too much", []byte{0xff, 0xff, 0xff, 0xff, 0x07, 0}, "claim to hold"},
 		{"claims 100 MiB", []byte{0x80, 0x80, 0x80, 0x32, 0, 0, 0, 0}, "8 bytes claim to hold 104857600"},
 		{"copy before the start", []byte{9, 2 << 2, 'a', 'b', 'c', 1 | (6-4)<<2, 4}, "block of 9 bytes"},
 	} {
