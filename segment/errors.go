@@ -38,3 +38,17 @@ func (e *CorruptionError) Error() string {
 
 // Unwrap makes errors.Is(err, ErrCorrupt) true.
 func (e *CorruptionError) Unwrap() error { return ErrCorrupt }
+
+// CompactedError is an ErrCompacted that says where the log starts now.
+type CompactedError struct {
+	FirstIndex  uint64 // the first index kept
+	StartOffset int64  // the first offset kept
+}
+
+// Error implements error.
+func (e *CompactedError) Error() string {
+	return fmt.Sprintf("segment: no longer kept: the log starts at offset %d, index %d", e.StartOffset, e.FirstIndex)
+}
+
+// Unwrap makes errors.Is(err, ErrCompacted) true.
+func (e *CompactedError) Unwrap() error { return ErrCompacted }

@@ -1,0 +1,139 @@
+package segment
+
+import (
+	"time"
+)
+
+// Retention says which segments are no longer wanted. A segment goes when one of
+// Bytes and Age says so and all segments before it go.
+type Retention struct {
+	Bytes int64         // delete while the rest is at least this large; < 0: no limit
+	Age   time.Duration // delete what has only records older than this; < 0: no limit
+	// BelowIndex spares segments with entries at or above it.
+	BelowIndex uint64
+	Now        time.Time
+}
+
+// Deleted tells what was deleted.
+type Deleted struct {
+	Segments    int
+	Bytes       int64
+	StartOffset int64  // now
+	FirstIndex  uint64 // now
+}
+
+// Expired returns the last index of the segments that retention would delete were
+// it not for BelowIndex, and how many those are.
+func (l *Log) Expired(r Retention) (lastIndex uint64, n int) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	n = l.expiredLocked(r)
+	if n == 0 {
+		return 0, 0
+	}
+	return l.mu.segments[n-1].end.index - 1, n
+}
+
+func (l *Log) expiredLocked(r Retention) int {
+	total := int64(0)
+	for _, s := range l.mu.segments {
+		total += s.size.Load()
+	}
+	sealed := l.mu.segments[:len(l.mu.segments)-1]
+	for n, s := range sealed {
+		size := s.size.Load()
+		big := r.Bytes >= 0 && total-size >= r.Bytes
+		if !big && !(r.Age >= 0 && r.Now.Sub(l.lastTimeLocked(n)) > r.Age) {
+			return n
+		}
+		total -= size
+	}
+	return len(sealed)
+}
+
+// lastTimeLocked is the time of the latest record in the n-th segment, which is
+// sealed, or when it was sealed if there is none.
+func (l *Log) lastTimeLocked(n int) time.Time {
+	if ts := l.mu.segments[n].end.maxTimestamp; ts != noTimestamp {
+		return time.UnixMilli(ts)
+	}
+	return time.Unix(0, l.mu.segments[n+1].header.created)
+}
+
+// Retain deletes the segments that r says. StartOffset and FirstIndex move up to
+// the next segment. Cursors that are in a deleted segment read it to its end.
+func (l *Log) Retain(r Retention) (Deleted, error) {
+	return l.deleteFront(func() int { return l.expiredLocked(r) }, r.BelowIndex)
+}
+
+// DeleteBelow deletes the segments whose records are all below offset and whose
+// entries are all below belowIndex.
+func (l *Log) DeleteBelow(offset int64, belowIndex uint64) (Deleted, error) {
+	return l.deleteFront(func() int {
+		sealed := l.mu.segments[:len(l.mu.segments)-1]
+		for n, s := range sealed {
+			if s.end.offset > offset {
+				return n
+			}
+		}
+		return len(sealed)
+	}, belowIndex)
+}
+
+// deleteFront deletes as many segments from the front as count says, but none with
+// entries at or above belowIndex.
+func (l *Log) deleteFront(count func() int, belowIndex uint64) (Deleted, error) {
+	l.writeMu.Lock()
+	defer l.writeMu.Unlock()
+	if err := l.check(); err != nil {
+		return Deleted{}, err
+	}
+	l.mu.RLock()
+	n := count()
+	for n > 0 && l.mu.segments[n-1].end.index > belowIndex {
+		n--
+	}
+	l.mu.RUnlock()
+	d := Deleted{}
+	var err error
+	for d.Segments < n && err == nil {
+		var size int64
+		if size, err = l.deleteFirst(); err == nil {
+			d.Segments++
+			d.Bytes += size
+		}
+	}
+	d.StartOffset, d.FirstIndex = l.StartOffset(), l.FirstIndex()
+	if d.Segments > 0 {
+		l.dropCheckpointsBelow(d.FirstIndex)
+	}
+	return d, err
+}
+
+// deleteFirst takes the first segment out of sight and deletes it.
+func (l *Log) deleteFirst() (int64, error) {
+	l.mu.Lock()
+	before := l.mu.segments
+	l.mu.segments = before[1:]
+	if l.mu.warm != nil {
+		l.mu.warm.log.release()
+		l.mu.warm = nil
+	}
+	l.mu.Unlock()
+	s := before[0]
+	if err := l.options.FS.Remove(s.log.path); err != nil {
+		l.mu.Lock()
+		l.mu.segments = before
+		l.mu.Unlock()
+		return 0, err
+	}
+	// On disk it must be gone before the one behind it goes, or a crash could
+	// leave it and a hole.
+	if err := l.options.FS.SyncDir(l.options.Dir); err != nil {
+		return 0, l.fail(err)
+	}
+	if err := l.options.FS.RemoveAll(s.index.file.path); err != nil {
+		l.options.Logger.Warn("segment: index of a deleted segment stays until the next open", "file", s.index.file.path, "err", err)
+	}
+	return s.size.Load(), nil
+}
