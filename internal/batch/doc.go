@@ -11,12 +11,15 @@
 //
 //   - Hostile bytes never cause a panic. Every length is checked against the
 //     bytes that are really there before it is used.
-//   - Hostile bytes never cause an allocation beyond the bound named by the
-//     caller (Limits.MaxDecompressed, or the max of Decompress). Sizes that a
-//     frame claims for itself are compared with what its bytes could possibly
-//     yield before anything is allocated for them.
-//   - A batch accepted by Validate with Limits.Strict can be decoded by every
-//     Kafka client: encodings that only some of them read are refused.
+//   - What hostile bytes can make Validate and Decompress allocate is bounded
+//     by the caller (Limits.MaxDecompressed, or the max of Decompress), a small
+//     factor aside while buffers grow. Sizes that a frame claims for itself are
+//     compared with what its bytes could possibly yield before anything is
+//     allocated for them. Collected headers (Reader.Next) and DecodeAll cost
+//     more than the bytes they come from; their comments say how much.
+//   - A batch accepted by Validate with Limits.Strict uses no encoding known to
+//     be read by some Kafka clients only: neither S2's dialect of snappy nor lz4
+//     blocks that depend on one another.
 //   - The package starts no goroutines and keeps no state besides pools of
 //     codecs and buffers. Functions and Batch accessors may be used
 //     concurrently as long as nobody writes the bytes; Reader and Builder
@@ -32,6 +35,6 @@
 //
 // # Out of scope
 //
-// Message formats v0 and v1, the meaning of control records beyond their type,
-// sequence numbers across batches, and all input and output.
+// Message formats v0 and v1, the meaning of control records beyond their
+// encoding, sequence numbers across batches, and all input and output.
 package batch
