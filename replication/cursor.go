@@ -1,0 +1,64 @@
+package replication
+
+import (
+	"fmt"
+
+	"github.com/billetlog/billet/segment"
+)
+
+// Cursor reads a partition's committed batches in order. It is for one goroutine.
+type Cursor struct {
+	p   *Partition
+	log *segment.Log
+	c   *segment.Cursor
+}
+
+// NewCursor makes a cursor. It costs nothing before its first Read; Close frees what it holds.
+func (p *Partition) NewCursor() *Cursor { return &Cursor{p: p} }
+
+// Read appends to dst whole batches beginning with the one that contains offset, and returns it: as many as fit maxBytes, but at least one when
+// there is one below the high watermark. At the high watermark it returns dst as it is. ErrCompacted (of segment) below the
+// partition's start, ErrUnavailable above the high watermark, a *segment.CorruptionError on damage. The batches' CRC is not
+// checked: whoever decodes them does.
+func (c *Cursor) Read(dst []byte, offset int64, maxBytes int) ([]byte, error) {
+	if c.p.r == nil {
+		_, cause := c.p.State()
+		return dst, cause
+	}
+	if log := c.p.r.currentLog(); c.c == nil || c.log != log {
+		c.Close()
+		c.log, c.c = log, log.NewCursor()
+	}
+	out, err := c.c.Read(dst, offset, c.p.HighWatermark(), maxBytes)
+	if err != nil {
+		return dst, fmt.Errorf("reading %s at %d: %w", c.p.name(), offset, err)
+	}
+	return out, nil
+}
+
+// Close frees what the cursor holds. It can be used again.
+func (c *Cursor) Close() {
+	if c.c != nil {
+		c.c.Close()
+		c.c, c.log = nil, nil
+	}
+}
+
+// OffsetForTime returns the first committed record whose timestamp, in milliseconds, is ts or later; ok is false when there is none.
+func (p *Partition) OffsetForTime(ts int64) (offset, timestamp int64, ok bool, err error) {
+	if p.r == nil {
+		_, cause := p.State()
+		return 0, 0, false, cause
+	}
+	return p.r.currentLog().OffsetForTime(ts, p.HighWatermark())
+}
+
+// Unsynced is the age of the oldest stored byte that is not durable, in nanoseconds as the keeper sees it, and the Raft indexes between which the
+// log is not durable.
+func (p *Partition) DurableIndex() (durable, last uint64) {
+	if p.r == nil {
+		return 0, 0
+	}
+	log := p.r.currentLog()
+	return log.DurableIndex(), log.LastIndex()
+}

@@ -1,0 +1,163 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/lni/dragonboat/v4"
+	"github.com/lni/dragonboat/v4/client"
+	"github.com/lni/dragonboat/v4/config"
+	sm "github.com/lni/dragonboat/v4/statemachine"
+)
+
+// guard stands between us and a NodeHost. It makes calls after Close an error (dragonboat dereferences nil in that race), a
+// second Close harmless, and a panic inside StartReplica an error.
+type guard struct {
+	mu     sync.RWMutex
+	nh     *dragonboat.NodeHost
+	closed bool
+}
+
+// proposalTimeout is how long dragonboat itself remembers a proposal. Waiters are completed by the state machine and by contexts, so it is only
+// a bound on dragonboat's table.
+const proposalTimeout = time.Hour
+
+func (g *guard) propose(s *client.Session, cmd []byte) (*dragonboat.RequestState, error) {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	if g.closed {
+		return nil, ErrClosed
+	}
+	return g.nh.Propose(s, cmd, proposalTimeout)
+}
+
+func (g *guard) session(shard uint64) *client.Session {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	if g.closed {
+		return nil
+	}
+	return g.nh.GetNoOPSession(shard)
+}
+
+// leader returns the leader of shard and the term, as far as this node knows.
+func (g *guard) leader(shard uint64) (replica, term uint64, ok bool) {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	if g.closed {
+		return 0, 0, false
+	}
+	replica, term, ok, err := g.nh.GetLeaderID(shard)
+	return replica, term, ok && err == nil
+}
+
+// readIndex waits until all that was committed in shard when it was called is applied here.
+func (g *guard) readIndex(ctx context.Context, shard uint64, timeout time.Duration) error {
+	g.mu.RLock()
+	if g.closed {
+		g.mu.RUnlock()
+		return ErrClosed
+	}
+	rs, err := g.nh.ReadIndex(shard, timeout)
+	g.mu.RUnlock()
+	if err != nil {
+		return err
+	}
+	// The state is not released to dragonboat's pool: after a context ends it may still be written to.
+	select {
+	case res := <-rs.ResultC():
+		if !res.Completed() {
+			return fmt.Errorf("%w: read index of shard %d was not completed", ErrNotLeader, shard)
+		}
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// start starts a replica. The store must have it open already: StartReplica holds NodeHost's lock, which the clock needs.
+func (g *guard) start(create sm.CreateOnDiskStateMachineFunc, rc config.Config) (err error) {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	if g.closed {
+		return ErrClosed
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: starting shard %d: %v", ErrFailed, rc.ShardID, p)
+		}
+	}()
+	return g.nh.StartOnDiskReplica(nil, false, create, rc)
+}
+
+func (g *guard) stop(shard, replica uint64) error {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	if g.closed {
+		return ErrClosed
+	}
+	err := g.nh.StopReplica(shard, replica)
+	if errors.Is(err, dragonboat.ErrShardNotFound) {
+		return nil
+	}
+	return err
+}
+
+// snapshot asks for a snapshot record of shard; entries up to compactTo will not be replicated one by one any more.
+func (g *guard) snapshot(ctx context.Context, shard, compactTo uint64, timeout time.Duration) error {
+	g.mu.RLock()
+	if g.closed {
+		g.mu.RUnlock()
+		return ErrClosed
+	}
+	opt := dragonboat.SnapshotOption{OverrideCompactionOverhead: true, CompactionIndex: compactTo}
+	if compactTo == 0 {
+		opt.CompactionOverhead = keepAllEntries
+	}
+	rs, err := g.nh.RequestSnapshot(shard, opt, timeout)
+	g.mu.RUnlock()
+	if err != nil {
+		return err
+	}
+	select {
+	case res := <-rs.ResultC():
+		if res.Completed() || res.Rejected() { // rejected: one at this index exists
+			return nil
+		}
+		return fmt.Errorf("%w: snapshot of shard %d did not complete", ErrBusy, shard)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// close closes the NodeHost. It gives up waiting when ctx ends: a parked worker never ends.
+func (g *guard) close(ctx context.Context) error {
+	g.mu.Lock()
+	if g.closed {
+		g.mu.Unlock()
+		return nil
+	}
+	g.closed = true
+	nh := g.nh
+	g.mu.Unlock()
+	done := make(chan error, 1)
+	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				done <- fmt.Errorf("%w: closing raft: %v", ErrFailed, p)
+				return
+			}
+			done <- nil
+		}()
+		nh.Close()
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("%w: raft did not stop: %w", ErrFailed, ctx.Err())
+	}
+}

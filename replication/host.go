@@ -1,0 +1,546 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lni/dragonboat/v4"
+	"github.com/lni/dragonboat/v4/config"
+	sm "github.com/lni/dragonboat/v4/statemachine"
+	lnivfs "github.com/lni/vfs"
+
+	"github.com/billetlog/billet/internal/vfs"
+	"github.com/billetlog/billet/segment"
+)
+
+// Sizes of dragonboat's engine. They are constants: dragonboat records the number of step workers and refuses another one, and the machine's
+// core count may change.
+const (
+	execShards     = 4
+	applyShards    = 4
+	snapshotShards = 8
+	closeShards    = 2
+
+	deploymentID     = 1 // equal on every node; clusters are told apart by our own handshake
+	keepAllEntries   = 1 << 62
+	electionTicks    = 15
+	heartbeatTicks   = 1
+	maxQueueBytes    = 64 << 20 // of dragonboat's send and receive queues
+	campaignInterval = 3 * time.Millisecond
+)
+
+// HostConfig says how a node is.
+type HostConfig struct {
+	FS                     vfs.FS
+	Dir                    string // the node's directory; the caller holds its lock
+	Node                   NodeIdentity
+	Logger                 *slog.Logger
+	OnEvent                func(Event) // must not block
+	JournalBytes           int64       // of the whole journal; 0: default; negative: no journal
+	DiskReserve            int64
+	MaxInFlightBytes       int64 // per partition
+	RetentionCheckInterval time.Duration
+	TickInterval           time.Duration // Raft's clock; an election takes 15 ticks when the leader is silent
+	Now                    func() time.Time
+
+	network network // nil: a node alone
+}
+
+// The bounds and defaults of HostConfig.
+const (
+	DefaultJournalBytes           = 64 << 20
+	DefaultMaxInFlightBytes       = 16 << 20
+	DefaultRetentionCheckInterval = 30 * time.Second
+	DefaultTickInterval           = 200 * time.Millisecond
+)
+
+func (c *HostConfig) ensureDefaults() {
+	if c.FS == nil {
+		c.FS = vfs.OS
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.JournalBytes == 0 {
+		c.JournalBytes = DefaultJournalBytes
+	}
+	if c.MaxInFlightBytes == 0 {
+		c.MaxInFlightBytes = DefaultMaxInFlightBytes
+	}
+	if c.RetentionCheckInterval == 0 {
+		c.RetentionCheckInterval = DefaultRetentionCheckInterval
+	}
+	if c.TickInterval == 0 {
+		c.TickInterval = DefaultTickInterval
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+}
+
+// Host is one node: its NodeHost, its journal and its replicas.
+type Host struct {
+	cfg    HostConfig
+	logger *slog.Logger
+	bootID string
+	name   string // Raft address
+
+	guard     guard
+	db        *logDB
+	net       *raftNet
+	disk      disk
+	elections *elections
+	keeper    keeper
+	parked    atomic.Int64
+	jfailed   atomic.Bool
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup
+
+	mu struct {
+		sync.Mutex
+		closed     bool
+		partitions map[uint64]*Partition // by shard
+		full       map[uint64]*Partition // stopped by a full disk
+		campaign   map[*Partition]bool   // single voters that wait to lead
+		failed     map[segment.Key]error // whose journal records could not be replayed
+	}
+	campaignWake chan struct{}
+}
+
+// OpenHost opens the node: it replays the journal into all replicas' files and starts Raft, without any partition yet.
+func OpenHost(cfg HostConfig) (*Host, error) {
+	cfg.ensureDefaults()
+	shrinkQueues()
+	ctx, cancel := context.WithCancel(context.Background())
+	h := &Host{
+		cfg: cfg, logger: cfg.Logger, bootID: readBootID(), name: nodeName(cfg.Node.ID),
+		disk:      disk{fs: cfg.FS, dir: cfg.Dir, reserve: cfg.DiskReserve},
+		elections: newElections(), keeper: keeper{wake: make(chan struct{}, 1)},
+		ctx: ctx, cancel: cancel, campaignWake: make(chan struct{}, 1),
+	}
+	h.db = &logDB{host: h}
+	h.mu.partitions = make(map[uint64]*Partition)
+	h.mu.full = make(map[uint64]*Partition)
+	h.mu.campaign = make(map[*Partition]bool)
+	if err := h.openFiles(); err != nil {
+		cancel()
+		return nil, err
+	}
+	subscribeRaftLog(h)
+	if err := h.openRaft(); err != nil {
+		unsubscribeRaftLog(h)
+		cancel()
+		return nil, errors.Join(err, h.closeJournal())
+	}
+	h.disk.look()
+	for range electors {
+		h.tasks.Go(h.elector)
+	}
+	h.tasks.Go(h.keep)
+	h.tasks.Go(h.campaign)
+	return h, nil
+}
+
+func nodeName(id int32) string { return fmt.Sprintf("node-%d", id) }
+
+func (h *Host) now() time.Time { return h.cfg.Now() }
+
+func (h *Host) emit(e Event) {
+	if h.cfg.OnEvent == nil {
+		return
+	}
+	e.Time = h.now()
+	h.cfg.OnEvent(e)
+}
+
+// readBootID tells one run of the machine from another; empty where the system does not say.
+func readBootID() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+const partitionsDir = "partitions"
+
+func (h *Host) replicaDir(k segment.Key) string {
+	return filepath.Join(h.cfg.Dir, partitionsDir, fmt.Sprintf("%d-%d", k.Shard, k.Replica))
+}
+
+func generationDir(dir string, generation uint64) string {
+	return filepath.Join(dir, fmt.Sprintf("%06d", generation))
+}
+
+// resolveDir says where a replica's files are, for the journal's replay.
+func (h *Host) resolveDir(k segment.Key, generation uint64, slot bool) (string, bool) {
+	dir := h.replicaDir(k)
+	if !slot {
+		dir = generationDir(dir, generation)
+	}
+	if info, err := h.cfg.FS.Stat(dir); err != nil || !info.IsDir {
+		return "", false
+	}
+	return dir, true
+}
+
+func (h *Host) openFiles() error {
+	dir := filepath.Join(h.cfg.Dir, partitionsDir)
+	if err := h.cfg.FS.MkdirAll(dir); err != nil {
+		return fmt.Errorf("replication: %w", err)
+	}
+	if err := h.cfg.FS.SyncDir(h.cfg.Dir); err != nil {
+		return fmt.Errorf("replication: %w", err)
+	}
+	if h.cfg.JournalBytes < 0 {
+		return nil
+	}
+	j, stats, err := segment.OpenJournal(segment.JournalOptions{
+		FS: h.cfg.FS, Path: filepath.Join(h.cfg.Dir, "journal"), HalfBytes: h.cfg.JournalBytes / 2, Logger: h.logger,
+	}, h.db)
+	if err != nil {
+		return err
+	}
+	h.db.journal = j
+	h.mu.failed = stats.Failed
+	return nil
+}
+
+func (h *Host) closeJournal() error {
+	if h.db.journal == nil {
+		return nil
+	}
+	return h.db.journal.Close()
+}
+
+// journalFailed notes that group commits go to the files themselves from now on.
+func (h *Host) journalFailed(err error) {
+	if errors.Is(err, segment.ErrJournalTooLarge) || h.db.journal == nil || h.jfailed.Swap(true) {
+		return
+	}
+	h.logger.Error("the journal is off: every log syncs its own files", "err", err)
+	h.emit(Event{Kind: EventJournalOff, Err: err})
+}
+
+func (h *Host) openRaft() error {
+	nc := config.NodeHostConfig{
+		DeploymentID:        deploymentID,
+		NodeHostDir:         "/billet", // in memory
+		RTTMillisecond:      uint64(h.cfg.TickInterval.Milliseconds()),
+		RaftAddress:         h.name,
+		RaftEventListener:   h,
+		MaxSendQueueSize:    maxQueueBytes,
+		MaxReceiveQueueSize: maxQueueBytes,
+		Expert: config.ExpertConfig{
+			LogDBFactory:     logDBFactory{h.db},
+			TransportFactory: raftNetFactory{h},
+			FS:               lnivfs.NewMem(),
+			Engine: config.EngineConfig{
+				ExecShards: execShards, CommitShards: 1, ApplyShards: applyShards, SnapshotShards: snapshotShards, CloseShards: closeShards,
+			},
+		},
+	}
+	nh, err := newNodeHost(nc)
+	if err != nil {
+		return fmt.Errorf("replication: starting raft: %w", err)
+	}
+	h.guard.nh = nh
+	return nil
+}
+
+func newNodeHost(nc config.NodeHostConfig) (nh *dragonboat.NodeHost, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v", ErrFailed, p)
+		}
+	}()
+	return dragonboat.NewNodeHost(nc)
+}
+
+// StartPartition opens the replica's files, making them when they are not there and create says so, and starts its group. Damage in
+// the files is no error of the call: the partition comes back quarantined.
+func (h *Host) StartPartition(spec PartitionSpec, create bool) (*Partition, error) {
+	p := &Partition{host: h, spec: spec}
+	p.settings.Store(&spec.Settings)
+	p.mu.pending = make(map[int64]*inFlight)
+	p.mu.subs = make(map[int]chan<- struct{})
+	p.mu.changed = make(chan struct{})
+	p.mu.fold = newFold()
+	h.mu.Lock()
+	_, exists := h.mu.partitions[spec.Shard]
+	if h.mu.closed || exists {
+		closed := h.mu.closed
+		h.mu.Unlock()
+		if closed {
+			return nil, fmt.Errorf("%w: host", ErrClosed)
+		}
+		return nil, fmt.Errorf("replication: shard %d runs already", spec.Shard)
+	}
+	h.mu.partitions[spec.Shard] = p
+	h.mu.Unlock()
+	if err := p.open(create); err != nil {
+		if !quarantines(err) {
+			h.mu.Lock()
+			delete(h.mu.partitions, spec.Shard)
+			h.mu.Unlock()
+			return nil, err
+		}
+		err = fmt.Errorf("%w: %s: %w", ErrQuarantined, p.name(), err)
+		p.mu.Lock()
+		p.setStateLocked(StateQuarantined, err)
+		p.mu.Unlock()
+		h.logger.Error("a partition is quarantined: its files are kept as they are, all others go on", "partition", p.name(), "err", err)
+		h.emit(Event{Kind: EventQuarantined, Topic: spec.Topic, Partition: spec.Partition, Err: err})
+		return p, nil
+	}
+	return p, p.startRaft()
+}
+
+// quarantines says whether an error at open concerns this replica's files alone.
+func quarantines(err error) bool {
+	return errors.Is(err, segment.ErrCorrupt) || errors.Is(err, segment.ErrForeign) || errors.Is(err, errLostEntries) ||
+		errors.Is(err, fs.ErrNotExist) || errors.Is(err, errReplay)
+}
+
+// startRaft starts the group of a replica whose files are open.
+func (p *Partition) startRaft() error {
+	h := p.host
+	p.machine = &machine{p: p, closed: make(chan struct{})}
+	rc := config.Config{
+		ShardID: p.spec.Shard, ReplicaID: p.spec.Replica,
+		ElectionRTT: electionTicks, HeartbeatRTT: heartbeatTicks, CheckQuorum: true, PreVote: true,
+		SnapshotEntries: 0, CompactionOverhead: keepAllEntries, DisableAutoCompactions: true,
+		MaxInMemLogSize: uint64(h.cfg.MaxInFlightBytes) + 2*maxMessageBytesMax,
+	}
+	p.session = h.guard.session(p.spec.Shard)
+	err := h.guard.start(func(uint64, uint64) sm.IOnDiskStateMachine { return p.machine }, rc)
+	if err != nil {
+		h.db.replicas.Delete(p.spec.key())
+		h.mu.Lock()
+		delete(h.mu.partitions, p.spec.Shard)
+		h.mu.Unlock()
+		return errors.Join(fmt.Errorf("replication: starting %s: %w", p.name(), err), p.r.closeFiles(false))
+	}
+	if len(p.r.record().Membership.Addresses) == 1 {
+		h.mu.Lock()
+		h.mu.campaign[p] = true
+		h.mu.Unlock()
+		select {
+		case h.campaignWake <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
+// campaign makes groups with a single voter elect it at once instead of after an election timeout. A shot that comes before the replica is ready
+// is ignored, so it is repeated.
+func (h *Host) campaign() {
+	for {
+		select {
+		case <-h.ctx.Done():
+			return
+		case <-h.campaignWake:
+		}
+		for h.campaignRound() {
+			select {
+			case <-h.ctx.Done():
+				return
+			case <-time.After(campaignInterval):
+			}
+		}
+	}
+}
+
+func (h *Host) campaignRound() (more bool) {
+	h.mu.Lock()
+	waiting := make([]*Partition, 0, len(h.mu.campaign))
+	for p := range h.mu.campaign {
+		waiting = append(waiting, p)
+	}
+	h.mu.Unlock()
+	for _, p := range waiting {
+		_, _, led := h.guard.leader(p.spec.Shard)
+		if state, _ := p.State(); led || state == StateClosed || state == StateFailed {
+			h.mu.Lock()
+			delete(h.mu.campaign, p)
+			h.mu.Unlock()
+			continue
+		}
+		more = true
+		h.net.timeoutNow(p.spec.Shard, p.spec.Replica)
+	}
+	return more
+}
+
+func (h *Host) partitionOf(shard uint64) *Partition {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.mu.partitions[shard]
+}
+
+// Partitions lists the local replicas, by shard.
+func (h *Host) Partitions() []*Partition {
+	h.mu.Lock()
+	out := make([]*Partition, 0, len(h.mu.partitions))
+	for _, p := range h.mu.partitions {
+		out = append(out, p)
+	}
+	h.mu.Unlock()
+	sort.Slice(out, func(i, j int) bool { return out[i].spec.Shard < out[j].spec.Shard })
+	return out
+}
+
+// RemovePartition stops a replica for good and deletes its files.
+func (h *Host) RemovePartition(ctx context.Context, p *Partition) error {
+	p.loseLeadership(fmt.Errorf("%w: %s was deleted", ErrUnknownTopic, p.name()), StateClosed, fmt.Errorf("%w: %s was deleted", ErrUnknownTopic, p.name()))
+	if err := h.stopRaft(ctx, p); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	delete(h.mu.partitions, p.spec.Shard)
+	delete(h.mu.full, p.spec.Shard)
+	delete(h.mu.campaign, p)
+	h.mu.Unlock()
+	var err error
+	if p.r != nil {
+		h.db.replicas.Delete(p.spec.key())
+		if h.db.journal != nil {
+			h.db.journal.Forget(p.spec.key())
+		}
+		err = p.r.closeFiles(false)
+	}
+	return errors.Join(err, h.DeleteReplicaDir(p.spec.key()))
+}
+
+// DeleteReplicaDir deletes the files of a replica that does not run.
+func (h *Host) DeleteReplicaDir(k segment.Key) error {
+	dir := h.replicaDir(k)
+	if err := h.cfg.FS.RemoveAll(dir); err != nil {
+		return fmt.Errorf("replication: deleting %s: %w", dir, err)
+	}
+	return h.cfg.FS.SyncDir(filepath.Dir(dir))
+}
+
+// stopRaft stops the group and waits until its state machine is closed: then dragonboat touches the replica no more.
+func (h *Host) stopRaft(ctx context.Context, p *Partition) error {
+	if p.machine == nil {
+		return nil
+	}
+	if err := h.guard.stop(p.spec.Shard, p.spec.Replica); err != nil {
+		return err
+	}
+	select {
+	case <-p.machine.closed:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("replication: %s did not stop: %w", p.name(), ctx.Err())
+	}
+}
+
+// replicaFailed follows the latch: the group is stopped, so that dragonboat stops feeding a store that keeps all in memory.
+func (h *Host) replicaFailed(p *Partition, err error) {
+	h.logger.Error("a replica's disk failed: it takes no more, reads go on", "partition", p.name(), "err", err)
+	h.emit(Event{Kind: EventReplicaFailed, Topic: p.spec.Topic, Partition: p.spec.Partition, Err: err})
+	ctx, cancel := context.WithTimeout(h.ctx, snapshotTimeout)
+	defer cancel()
+	if err := h.stopRaft(ctx, p); err != nil {
+		return
+	}
+	if errors.Is(err, ErrDiskFull) {
+		h.mu.Lock()
+		if !h.mu.closed {
+			h.mu.full[p.spec.Shard] = p
+		}
+		h.mu.Unlock()
+	}
+}
+
+// restartFull opens again, from disk, what a full disk had stopped.
+func (h *Host) restartFull() {
+	h.mu.Lock()
+	var list []*Partition
+	for shard, p := range h.mu.full {
+		list = append(list, p)
+		delete(h.mu.full, shard)
+	}
+	h.mu.Unlock()
+	for _, p := range list {
+		if err := p.restart(); err != nil {
+			h.logger.Warn("a replica that a full disk stopped could not be started again", "partition", p.name(), "err", err)
+			h.mu.Lock()
+			h.mu.full[p.spec.Shard] = p
+			h.mu.Unlock()
+			continue
+		}
+		h.emit(Event{Kind: EventReplicaRestart, Topic: p.spec.Topic, Partition: p.spec.Partition})
+	}
+}
+
+// JournalStats returns the journal's counters; ok is false when there is none.
+func (h *Host) JournalStats() (segment.JournalStats, bool) {
+	if h.db.journal == nil {
+		return segment.JournalStats{}, false
+	}
+	return h.db.journal.Stats(), true
+}
+
+// DiskFree is the free space as last looked at, and whether the brake is on.
+func (h *Host) DiskFree() (bytes int64, braked bool) { return h.disk.free.Load(), h.disk.braked.Load() }
+
+// Close stops everything, saves every fold, and leaves the files clean: the next open replays nothing. It gives up waiting for Raft when
+// ctx ends. Closing twice is harmless.
+func (h *Host) Close(ctx context.Context) error {
+	h.mu.Lock()
+	if h.mu.closed {
+		h.mu.Unlock()
+		return nil
+	}
+	h.mu.closed = true
+	h.mu.Unlock()
+	for _, p := range h.Partitions() {
+		p.loseLeadership(fmt.Errorf("%w: %s: closed while the batch was in flight", ErrAmbiguous, p.name()), StateClosed, nil)
+	}
+	h.cancel()
+	h.elections.close()
+	err := h.guard.close(ctx)
+	h.tasks.Wait()
+	unsubscribeRaftLog(h)
+	return errors.Join(err, h.closeReplicas(err == nil), h.closeJournal())
+}
+
+// closeReplicas checkpoints and closes all logs, several at a time.
+func (h *Host) closeReplicas(clean bool) error {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var errs []error
+	slots := make(chan struct{}, keeperParallel)
+	for _, p := range h.Partitions() {
+		if p.r == nil {
+			continue
+		}
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			if err := p.close(clean); err != nil {
+				mu.Lock()
+				errs = append(errs, err)
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,224 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/billetlog/billet/segment"
+)
+
+const (
+	keeperTick      = 20 * time.Millisecond // while something is dirty
+	checkpointBytes = 64 << 20              // appended to a partition between two checkpoints of its fold
+	idleMark        = time.Second           // after the last append the durable mark is written
+	diskLook        = 500 * time.Millisecond
+	keeperParallel  = 8
+	snapshotTimeout = 10 * time.Second
+)
+
+// keeper does what must happen in time: it syncs under interval, saves checkpoints and marks, rolls and deletes old segments, and
+// watches free space. It sleeps while there is nothing to do.
+type keeper struct {
+	mu    sync.Mutex
+	dirty []*Partition // appended to since they were last found clean
+	wake  chan struct{}
+	// oldest is when the oldest record was acknowledged that is not durable yet, in Unix nanoseconds; 0: all is.
+	oldest atomic.Int64
+}
+
+// upkeep is what the keeper knows of a dirty partition. Only the keeper touches it.
+type upkeep struct {
+	lastEnd   int64     // end offset at the last look
+	lastMove  time.Time // when it had changed
+	unsynced  time.Time // since when there is something unsynced, zero: nothing
+	checkedAt time.Time
+}
+
+// markDirty puts p on the keeper's list.
+func (h *Host) markDirty(p *Partition) {
+	if p.dirty.Load() || !p.dirty.CompareAndSwap(false, true) {
+		return
+	}
+	k := &h.keeper
+	k.mu.Lock()
+	k.dirty = append(k.dirty, p)
+	k.mu.Unlock()
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (h *Host) keep() {
+	state := make(map[*Partition]*upkeep)
+	lastLook, lastRetention := h.now(), h.now()
+	timer := time.NewTimer(diskLook)
+	defer timer.Stop()
+	for {
+		select {
+		case <-h.ctx.Done():
+			return
+		case <-h.keeper.wake:
+		case <-timer.C:
+		}
+		now := h.now()
+		if now.Sub(lastLook) >= diskLook || now.Before(lastLook) {
+			lastLook = now
+			h.lookAtDisk()
+		}
+		busy := h.tendDirty(state, now)
+		if now.Sub(lastRetention) >= h.cfg.RetentionCheckInterval || now.Before(lastRetention) {
+			lastRetention = now
+			h.retainAll(now)
+		}
+		next := diskLook
+		if busy {
+			next = keeperTick
+		}
+		timer.Reset(next)
+	}
+}
+
+// tendDirty looks at every dirty partition; it returns whether any is left.
+func (h *Host) tendDirty(state map[*Partition]*upkeep, now time.Time) bool {
+	h.keeper.mu.Lock()
+	list := append([]*Partition(nil), h.keeper.dirty...)
+	h.keeper.mu.Unlock()
+	if len(list) == 0 {
+		return false
+	}
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, keeperParallel)
+	clean := make([]bool, len(list))
+	for i, p := range list {
+		u := state[p]
+		if u == nil {
+			u = &upkeep{lastMove: now, lastEnd: -1}
+			state[p] = u
+		}
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			clean[i] = p.tend(u, now)
+		})
+	}
+	wg.Wait()
+	gone := make(map[*Partition]bool)
+	for i, p := range list {
+		if clean[i] {
+			gone[p] = true
+			delete(state, p)
+			p.dirty.Store(false)
+		}
+	}
+	h.keeper.mu.Lock()
+	defer h.keeper.mu.Unlock()
+	left := h.keeper.dirty[:0]
+	for _, p := range h.keeper.dirty {
+		if !gone[p] {
+			left = append(left, p)
+		}
+	}
+	clear(h.keeper.dirty[len(left):])
+	h.keeper.dirty = left
+	return len(left) > 0
+}
+
+// tend does what is due for a dirty partition and returns true when nothing will be for a while.
+func (p *Partition) tend(u *upkeep, now time.Time) (clean bool) {
+	if state, _ := p.State(); state == StateClosed || state == StateFailed {
+		return true
+	}
+	p.noteDropped()
+	log := p.r.currentLog()
+	if end := int64(log.LastIndex()); end != u.lastEnd {
+		u.lastEnd, u.lastMove = end, now
+	}
+	s := p.settings.Load()
+	if log.DurableIndex() < log.LastIndex() {
+		if u.unsynced.IsZero() {
+			u.unsynced = now
+		}
+		// Half of the bound, since a sync takes time itself and the records are older than this look.
+		if s.Fsync == FsyncInterval && now.Sub(u.unsynced) >= s.FlushInterval/2 {
+			u.unsynced = time.Time{}
+			p.r.syncLog()
+		}
+	} else {
+		u.unsynced = time.Time{}
+	}
+	if p.appended.Load() >= checkpointBytes {
+		p.checkpoint(false)
+	}
+	if now.Sub(u.lastMove) < idleMark {
+		return false
+	}
+	p.checkpoint(false)
+	if log.DurableIndex() < log.LastIndex() {
+		p.r.syncLog()
+	}
+	p.r.commitSlot()
+	return true
+}
+
+// lookAtDisk sets or lifts the brake, and brings back the replicas that a full disk stopped.
+func (h *Host) lookAtDisk() {
+	if h.disk.look() {
+		kind := EventDiskFree
+		if h.disk.braked.Load() {
+			kind = EventDiskFull
+		}
+		h.emit(Event{Kind: kind})
+	}
+	if !h.disk.braked.Load() {
+		h.restartFull()
+	}
+}
+
+// retainAll rolls quiet segments and deletes expired ones, partition by partition.
+func (h *Host) retainAll(now time.Time) {
+	for _, p := range h.Partitions() {
+		if h.ctx.Err() != nil {
+			return
+		}
+		p.retain(h.ctx, now)
+	}
+}
+
+// retain applies the topic's retention. Raft's first index moves first: what it may still need is never deleted.
+func (p *Partition) retain(ctx context.Context, now time.Time) {
+	if state, _ := p.State(); p.spec.Internal || state == StateClosed || state == StateFailed || state == StateQuarantined {
+		return
+	}
+	s := p.settings.Load()
+	log := p.r.currentLog()
+	if _, err := log.RollIfOld(); err != nil {
+		p.r.latch(err)
+		return
+	}
+	rule := segment.Retention{Bytes: s.RetentionBytes, Age: s.RetentionAge, Now: now, BelowIndex: ^uint64(0)}
+	last, n := log.Expired(rule)
+	if n == 0 {
+		return
+	}
+	if p.r.removedTo.Load() < last {
+		ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
+		defer cancel()
+		if err := p.host.guard.snapshot(ctx, p.spec.Shard, last, snapshotTimeout); err != nil && !errors.Is(err, context.Canceled) {
+			p.host.logger.Warn("retention waits: Raft's first index could not be moved", "partition", p.name(), "err", err)
+			return
+		}
+	}
+	rule.BelowIndex = p.r.removedTo.Load() + 1
+	d, err := log.Retain(rule)
+	if err != nil {
+		p.r.latch(err)
+		return
+	}
+	if d.Segments > 0 {
+		p.host.emit(Event{Kind: EventRetention, Topic: p.spec.Topic, Partition: p.spec.Partition, Offset: log.StartOffset()})
+	}
+}

@@ -1,0 +1,277 @@
+package replication
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/lni/dragonboat/v4"
+	"github.com/lni/dragonboat/v4/raftio"
+)
+
+const (
+	electors       = 4               // goroutines that take over leaderships
+	barrierTimeout = 5 * time.Second // for one ReadIndex
+	drainTimeout   = 5 * time.Second // for proposals in flight after a void or dropped one
+	settleInterval = time.Millisecond
+)
+
+// elections is the queue of partitions whose leadership has to be looked at. A partition stands in it once, however often it is put there.
+type elections struct {
+	mu    sync.Mutex
+	wake  *sync.Cond
+	queue []*Partition
+	state map[*Partition]*electionState
+	over  bool
+}
+
+type electionState struct {
+	queued, running bool
+	again           bool   // put in while running
+	drain           bool   // a proposal was void or dropped
+	term            uint64 // newest term heard of
+}
+
+func newElections() *elections {
+	e := &elections{state: make(map[*Partition]*electionState)}
+	e.wake = sync.NewCond(&e.mu)
+	return e
+}
+
+func (e *elections) put(p *Partition, term uint64, drain bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := e.state[p]
+	if s == nil {
+		s = &electionState{}
+		e.state[p] = s
+	}
+	s.term = max(s.term, term)
+	s.drain = s.drain || drain
+	if s.running {
+		s.again = true
+		return
+	}
+	if !s.queued {
+		s.queued = true
+		e.queue = append(e.queue, p)
+		e.wake.Signal()
+	}
+}
+
+// take waits for a partition; ok is false when the host closes.
+func (e *elections) take() (p *Partition, term uint64, drain, ok bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for len(e.queue) == 0 && !e.over {
+		e.wake.Wait()
+	}
+	if e.over {
+		return nil, 0, false, false
+	}
+	p = e.queue[0]
+	e.queue[0] = nil
+	e.queue = e.queue[1:]
+	s := e.state[p]
+	s.queued, s.running = false, true
+	term, drain = s.term, s.drain
+	s.drain = false
+	return p, term, drain, true
+}
+
+// done gives a partition back; retry puts it in again.
+func (e *elections) done(p *Partition, retry bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := e.state[p]
+	s.running = false
+	if s.again || retry {
+		s.again, s.queued = false, true
+		e.queue = append(e.queue, p)
+		e.wake.Signal()
+		return
+	}
+	delete(e.state, p)
+}
+
+func (e *elections) close() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.over = true
+	e.wake.Broadcast()
+}
+
+// LeaderUpdated implements dragonboat's listener. It lies on followers at times and says nothing of what is applied, so it only wakes an elector.
+func (h *Host) LeaderUpdated(info raftio.LeaderInfo) {
+	if p := h.partitionOf(info.ShardID); p != nil && p.spec.Replica == info.ReplicaID {
+		h.elections.put(p, info.Term, false)
+	}
+}
+
+func (h *Host) elect(p *Partition, drain bool) { h.elections.put(p, 0, drain) }
+
+func (h *Host) elector() {
+	for {
+		p, term, drain, ok := h.elections.take()
+		if !ok {
+			return
+		}
+		retry := p.settleLeadership(h.ctx, term, drain)
+		if retry {
+			select { // a leader that is losing its lead answers at once: do not spin
+			case <-time.After(settleInterval):
+			case <-h.ctx.Done():
+			}
+		}
+		h.elections.done(p, retry)
+	}
+}
+
+// settleLeadership makes the appender agree with what Raft says. It returns true to be called again.
+func (p *Partition) settleLeadership(ctx context.Context, heard uint64, drain bool) (retry bool) {
+	leader, term, ok := p.host.guard.leader(p.spec.Shard)
+	if term < heard {
+		return ctx.Err() == nil // the event is ahead of what dragonboat publishes
+	}
+	p.append.Lock()
+	leading, epoch := p.append.leading, p.append.epoch
+	p.append.Unlock()
+	self := ok && leader == p.spec.Replica
+	switch {
+	case !self:
+		if leading {
+			p.loseLeadership(fmt.Errorf("%w: %s: leadership was lost while the batch was in flight", ErrAmbiguous, p.name()), StateFollower, nil)
+		}
+		return false
+	case leading && epoch == term && !drain:
+		return false
+	case leading && epoch == term:
+		p.drain(ctx)
+	case leading:
+		p.loseLeadership(fmt.Errorf("%w: %s: leadership changed while the batch was in flight", ErrAmbiguous, p.name()), StateStarting, nil)
+	}
+	return p.lead(ctx, term)
+}
+
+// lead begins to append in the given term, after everything of earlier terms is applied here: then the log's end is known, and the producers'
+// sequences are.
+func (p *Partition) lead(ctx context.Context, term uint64) (retry bool) {
+	if p.r.latched.Load() || term > maxEpoch {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, barrierTimeout)
+	defer cancel()
+	if err := p.host.guard.readIndex(ctx, p.spec.Shard, barrierTimeout); err != nil {
+		return ctx.Err() == nil && !p.closed()
+	}
+	leader, now, ok := p.host.guard.leader(p.spec.Shard)
+	if !ok || leader != p.spec.Replica || now != term {
+		return ok && leader == p.spec.Replica
+	}
+	p.append.Lock()
+	p.append.leading, p.append.epoch = true, term
+	end := p.r.currentLog().EndOffset()
+	p.append.next = end
+	p.append.Unlock()
+	p.mu.Lock()
+	p.setStateLocked(StateLeader, nil)
+	p.mu.Unlock()
+	p.host.emit(Event{Kind: EventLeader, Topic: p.spec.Topic, Partition: p.spec.Partition, Offset: end})
+	return false
+}
+
+func (p *Partition) closed() bool {
+	s, _ := p.State()
+	return s == StateClosed
+}
+
+// loseLeadership stops appending and answers everybody in flight with err.
+func (p *Partition) loseLeadership(err error, state PartitionState, cause error) {
+	p.append.Lock()
+	was := p.append.leading
+	p.append.leading = false
+	p.append.Unlock()
+	p.mu.Lock()
+	p.setStateLocked(state, cause)
+	p.mu.Unlock()
+	p.failWaiters(err)
+	if was && state != StateClosed {
+		p.host.emit(Event{Kind: EventLeaderLost, Topic: p.spec.Topic, Partition: p.spec.Partition, Err: cause})
+	}
+}
+
+// drain waits until all that is in flight has met its fate, after one proposal was void or dropped and so made those behind it void.
+func (p *Partition) drain(ctx context.Context) {
+	p.append.Lock()
+	p.append.leading = false
+	p.append.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
+	defer cancel()
+	for {
+		w := p.oldestWaiter()
+		if w == nil {
+			return
+		}
+		err := fmt.Errorf("%w: %s: the batch was not appended", ErrNotLeader, p.name())
+		select {
+		case res := <-w.rs.ResultC():
+			if !res.Completed() && !res.Dropped() {
+				err = fmt.Errorf("%w: %s: the proposal was given up", ErrAmbiguous, p.name())
+			}
+		case <-ctx.Done():
+			err = fmt.Errorf("%w: %s: the proposal has no answer yet", ErrAmbiguous, p.name())
+		}
+		p.failWaiter(w, err)
+	}
+}
+
+// oldestWaiter returns the front of the queue once its proposal's state is there.
+func (p *Partition) oldestWaiter() *waiter {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.waiters.front()
+}
+
+// failWaiter answers w with err if it is still the oldest in flight. It was applied without effect, or never: what took effect was popped by then.
+func (p *Partition) failWaiter(w *waiter, err error) bool {
+	p.mu.Lock()
+	if p.mu.waiters.front() != w {
+		p.mu.Unlock()
+		return false
+	}
+	p.mu.waiters.pop()
+	p.forgetLocked(w)
+	ready := w.finish(AppendResult{Offset: -1, Err: err}, nil)
+	p.mu.Unlock()
+	for _, c := range ready {
+		c.done(c.res)
+	}
+	return true
+}
+
+// noteDropped looks whether the oldest proposal was dropped, as happens while leadership is handed over: no void entry tells of that.
+func (p *Partition) noteDropped() {
+	p.mu.Lock()
+	w := p.mu.waiters.front()
+	var rs *dragonboat.RequestState
+	if w != nil {
+		rs = w.rs
+	}
+	p.mu.Unlock()
+	if rs == nil {
+		return
+	}
+	select {
+	case res := <-rs.ResultC():
+		// Completed after it took effect is not in the queue any more; completed and still there means void.
+		err := fmt.Errorf("%w: %s: the batch was not appended", ErrNotLeader, p.name())
+		if !res.Completed() && !res.Dropped() {
+			err = fmt.Errorf("%w: %s: the proposal was given up", ErrAmbiguous, p.name())
+		}
+		if p.failWaiter(w, err) {
+			p.host.elect(p, true)
+		}
+	default:
+	}
+}

@@ -1,0 +1,94 @@
+package replication
+
+import (
+	"io"
+	"sync"
+
+	sm "github.com/lni/dragonboat/v4/statemachine"
+
+	"github.com/billetlog/billet/internal/batch"
+	"github.com/billetlog/billet/segment"
+)
+
+// machine is a partition's state machine as dragonboat sees it. The log is stored already when a batch arrives here; what is left is to
+// fold it, to move the high watermark, and to tell those who wait. It writes nothing, reads no clock and returns no error:
+// dragonboat ends the process on one.
+type machine struct {
+	p      *Partition
+	closed chan struct{}
+	once   sync.Once
+	ready  []completion // scratch space of Update, which is never called twice at once
+}
+
+// completion is a waiter together with its answer.
+type completion struct {
+	done func(AppendResult)
+	res  AppendResult
+}
+
+// Open says up to where the fold reaches; dragonboat replays from there.
+func (m *machine) Open(<-chan struct{}) (uint64, error) {
+	m.p.mu.Lock()
+	defer m.p.mu.Unlock()
+	return m.p.mu.applied, nil
+}
+
+// Update takes committed entries, in order.
+func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
+	p := m.p
+	log := p.r.currentLog()
+	m.ready = m.ready[:0]
+	p.mu.Lock()
+	for i := range entries {
+		e := &entries[i]
+		e.Result = sm.Result{Value: 1}
+		if p.r.latched.Load() {
+			continue // what a latched replica applies may be in memory only: nobody is told
+		}
+		f, err := log.Frame(e.Index)
+		if err != nil {
+			p.r.latch(err)
+			continue
+		}
+		if f.Kind == segment.KindData {
+			m.ready = p.applyLocked(batch.Batch(e.Cmd), m.ready)
+		}
+		p.mu.applied = e.Index
+	}
+	applied := p.mu.applied
+	p.signalLocked()
+	p.mu.Unlock()
+	log.Forget(applied)
+	for i := range m.ready {
+		m.ready[i].done(m.ready[i].res)
+		m.ready[i] = completion{}
+	}
+	return entries, nil
+}
+
+// Lookup is dragonboat's way to read; ours go to the log.
+func (m *machine) Lookup(any) (any, error) { return nil, nil }
+
+// Sync makes the fold durable. dragonboat notes a snapshot's index before it calls it and stores the record after.
+func (m *machine) Sync() error {
+	m.p.checkpoint(true)
+	return nil
+}
+
+// PrepareSnapshot and its like have nothing to hand over: a snapshot's bytes are segments and never travel through dragonboat.
+func (m *machine) PrepareSnapshot() (any, error) { return nil, nil }
+
+// SaveSnapshot writes nothing.
+func (m *machine) SaveSnapshot(any, io.Writer, <-chan struct{}) error { return nil }
+
+// RecoverFromSnapshot loads the fold of the log that the store has installed by now.
+func (m *machine) RecoverFromSnapshot(io.Reader, <-chan struct{}) error {
+	m.p.reload()
+	return nil
+}
+
+// Close is called when the group is unloaded for good.
+func (m *machine) Close() error {
+	m.once.Do(func() { close(m.closed) })
+	return nil
+}

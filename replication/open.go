@@ -1,0 +1,227 @@
+package replication
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	pb "github.com/lni/dragonboat/v4/raftpb"
+
+	"github.com/billetlog/billet/segment"
+)
+
+var (
+	errLostEntries = errors.New("replication: entries that were committed are missing")
+	errReplay      = errors.New("replication: the journal's records could not be written into the files")
+)
+
+// firstGeneration is that of a replica that was never replaced by a snapshot.
+const firstGeneration = 1
+
+func (h *Host) segmentOptions(r *replica, generation uint64, id segment.Identity) segment.Options {
+	o := segment.Options{
+		FS: h.cfg.FS, Dir: generationDir(r.dir, generation), Identity: id, Generation: generation,
+		MaxFrameBytes: maxMessageBytesMax + 4096, LossyTail: r.lazySync.Load(), Logger: h.logger, Now: h.cfg.Now,
+	}
+	if h.db.journal != nil {
+		o.Fencer = h.db.journal
+	}
+	return o
+}
+
+// open opens the replica's files and brings the fold up to date.
+func (p *Partition) open(create bool) error {
+	h := p.host
+	k := p.spec.key()
+	h.mu.Lock()
+	replay := h.mu.failed[k]
+	h.mu.Unlock()
+	if replay != nil {
+		return fmt.Errorf("%w: %w", errReplay, replay)
+	}
+	r := &replica{host: h, key: k, dir: h.replicaDir(k), hooks: p}
+	r.lazySync.Store(p.spec.Settings.Fsync == FsyncInterval)
+	err := p.openFiles(r)
+	if errors.Is(err, fs.ErrNotExist) && create {
+		if err = p.createFiles(r); err == nil {
+			err = p.openFiles(r)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	p.r = r
+	if err := p.loadFold(r.mu.log); err != nil {
+		p.r = nil
+		return errors.Join(err, r.closeFiles(false))
+	}
+	h.db.replicas.Store(k, r)
+	return nil
+}
+
+// createFiles makes an empty replica: first the log, then the slot that makes it count. A half-made one, left by a crash, is made again.
+func (p *Partition) createFiles(r *replica) error {
+	h := p.host
+	members := map[uint64]string{p.spec.Replica: h.name}
+	if p.spec.members != nil {
+		members = p.spec.members
+	}
+	record, bootstrap := genesisRecord(p.spec.Shard, members), genesisBootstrap(members)
+	id := segment.Identity{Cluster: h.cfg.Node.Cluster, Topic: p.spec.TopicID, Partition: p.spec.Partition, Key: r.key}
+	if err := h.cfg.FS.RemoveAll(r.dir); err != nil {
+		return fmt.Errorf("replication: %w", err)
+	}
+	if err := h.cfg.FS.MkdirAll(r.dir); err != nil {
+		return fmt.Errorf("replication: %w", err)
+	}
+	log, err := segment.Create(h.tuned(p, h.segmentOptions(r, firstGeneration, id)), segment.Start{FirstIndex: genesisIndex + 1, PrevTerm: genesisTerm})
+	if err != nil {
+		return err
+	}
+	if err := log.Close(true); err != nil {
+		return err
+	}
+	slots, err := segment.CreateSlotFile(h.cfg.FS, r.dir, segment.Slot{
+		Generation: firstGeneration, Term: genesisTerm, Commit: genesisIndex, Mark: genesisIndex, BootID: h.bootID, Clean: true,
+		Identity: id, Created: h.now().UnixMilli(), Snapshots: [][]byte{pb.MustMarshal(&record)}, Bootstrap: pb.MustMarshal(&bootstrap),
+	})
+	if err != nil {
+		return err
+	}
+	if err := slots.Close(); err != nil {
+		return err
+	}
+	return h.cfg.FS.SyncDir(filepath.Dir(r.dir))
+}
+
+func (h *Host) tuned(p *Partition, o segment.Options) segment.Options {
+	s := p.settings.Load()
+	o.SegmentBytes, o.SegmentAge, o.IndexIntervalBytes = s.SegmentBytes, max(s.SegmentAge, 0), s.IndexIntervalBytes
+	return o
+}
+
+// openFiles opens the slot and the log it names, and holds one against the other.
+func (p *Partition) openFiles(r *replica) (err error) {
+	h := p.host
+	slots, slot, err := segment.OpenSlotFile(h.cfg.FS, r.dir)
+	if err != nil {
+		return err
+	}
+	var log *segment.Log
+	defer func() {
+		if err != nil {
+			if log != nil {
+				err = errors.Join(err, log.Close(false))
+			}
+			err = errors.Join(err, slots.Close())
+		}
+	}()
+	want := segment.Identity{Cluster: h.cfg.Node.Cluster, Topic: p.spec.TopicID, Partition: p.spec.Partition, Key: r.key}
+	if slot.Identity != want {
+		return fmt.Errorf("%w: %s is of another partition", segment.ErrForeign, r.dir)
+	}
+	records, err := loadRecords(slot)
+	if err != nil {
+		return fmt.Errorf("%w: %w", segment.ErrCorrupt, err)
+	}
+	log, rec, err := segment.Open(h.tuned(p, h.segmentOptions(r, slot.Generation, want)), segment.OpenHints{DurableIndex: slot.Mark})
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w: %w", segment.ErrCorrupt, err) // the slot is there, so the log was
+		}
+		return err
+	}
+	if last := log.LastIndex(); slot.Commit > last && slot.Commit > records[len(records)-1].Index {
+		return fmt.Errorf("%w: %s ends at Raft index %d and %d was committed", errLostEntries, r.dir, last, slot.Commit)
+	}
+	p.reportRecovery(slot, log, rec)
+	r.adopt(log, slots, slot, records)
+	return nil
+}
+
+// adopt takes freshly opened files as the replica's.
+func (r *replica) adopt(log *segment.Log, slots *segment.SlotFile, slot segment.Slot, records []pb.Snapshot) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.log, r.mu.slots, r.mu.slot, r.mu.slotSeq, r.mu.records = log, slots, slot, slot.Seq, records
+	r.mu.state = pb.State{Term: slot.Term, Vote: slot.Vote, Commit: slot.Commit}
+	if t := log.LastTerm(); t > slot.Term {
+		// A vote in that term would have been durable before its first entry.
+		r.mu.state.Term, r.mu.state.Vote = t, 0
+	}
+	r.mu.cause, r.mu.overlay, r.mu.overlayEnd = nil, nil, 0
+	r.latched.Store(false)
+}
+
+func (p *Partition) reportRecovery(slot segment.Slot, log *segment.Log, rec segment.Recovery) {
+	h := p.host
+	e := Event{Topic: p.spec.Topic, Partition: p.spec.Partition, Offset: log.EndOffset()}
+	if rec.CutBytes > 0 {
+		e.Kind, e.Detail = EventTailCut, fmt.Sprintf("%d bytes behind the last whole batch were cut", rec.CutBytes)
+		h.logger.Warn("a torn tail was cut", "partition", p.name(), "bytes", rec.CutBytes, "end", e.Offset)
+		h.emit(e)
+	}
+	if p.settings.Load().Fsync == FsyncInterval && !slot.Clean && slot.BootID != h.bootID {
+		e.Kind = EventUnsyncedLost
+		e.Detail = "the machine went down; records acknowledged within flush.ms before that may be gone"
+		h.logger.Warn("the machine went down under fsync interval: the newest records may be gone", "partition", p.name(), "end", e.Offset)
+		h.emit(e)
+	}
+}
+
+// restart opens the files of a stopped replica again and starts its group. Nothing uses the old log but readers, which keep what they hold.
+func (p *Partition) restart() error {
+	r := p.r
+	if err := r.closeFiles(false); err != nil {
+		p.host.logger.Debug("closing the files of a failed replica", "partition", p.name(), "err", err)
+	}
+	if err := p.openFiles(r); err != nil {
+		return err
+	}
+	if err := p.loadFold(r.currentLog()); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.setStateLocked(StateStarting, nil)
+	p.mu.Unlock()
+	return p.startRaft()
+}
+
+// close saves the fold and the slot and closes the files. dragonboat is gone by then.
+func (p *Partition) close(clean bool) error {
+	if clean && !p.r.latched.Load() {
+		p.checkpoint(true)
+	}
+	err := p.r.closeFiles(clean)
+	if j := p.host.db.journal; j != nil && clean && err == nil && !p.r.latched.Load() {
+		j.Forget(p.r.key) // all of it is in the files, durably
+	}
+	return err
+}
+
+// closeFiles closes the log and the slot file; clean says that all is durable and the next open need not doubt it.
+func (r *replica) closeFiles(clean bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clean = clean && !r.latched.Load()
+	err := r.mu.log.Close(clean)
+	if clean && err == nil {
+		s := r.mu.slot
+		s.Term, s.Vote, s.Commit = r.mu.state.Term, r.mu.state.Vote, min(r.mu.state.Commit, r.mu.log.LastIndex())
+		s.Mark, s.Clean, s.BootID = r.mu.log.LastIndex(), true, r.host.bootID
+		if _, err = r.mu.slots.Put(s); err == nil {
+			err = r.mu.slots.Sync()
+		}
+	}
+	return errors.Join(err, r.mu.slots.Close())
+}
+
+// PrepareReplica makes the files of a new replica, durably. What was there under its id is deleted: ids are handed out once, so it can only be
+// what an earlier, failed attempt left.
+func (h *Host) PrepareReplica(spec PartitionSpec) error {
+	p := &Partition{host: h, spec: spec}
+	p.settings.Store(&spec.Settings)
+	k := spec.key()
+	return p.createFiles(&replica{host: h, key: k, dir: h.replicaDir(k), hooks: p})
+}

@@ -1,0 +1,327 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/lni/dragonboat/v4/client"
+
+	"github.com/billetlog/billet/internal/batch"
+	"github.com/billetlog/billet/segment"
+)
+
+// PartitionSpec says what a replica is.
+type PartitionSpec struct {
+	Topic     string
+	TopicID   [16]byte
+	Partition int32
+	Shard     uint64
+	Replica   uint64
+	Internal  bool // not held back by the disk brake
+	Settings  Settings
+
+	members map[uint64]string // replica id to node name of a new group; nil: this replica alone
+}
+
+func (s *PartitionSpec) key() segment.Key { return segment.Key{Shard: s.Shard, Replica: s.Replica} }
+
+// PartitionState is what a local replica is doing.
+type PartitionState int
+
+// The states of a replica.
+const (
+	StateStarting    PartitionState = iota // no leader known, or its log is not caught up
+	StateLeader                            // it leads and appends
+	StateFollower                          // another node leads
+	StateFailed                            // its disk failed; reads go on
+	StateQuarantined                       // damage was found at open; it does not run
+	StateClosed
+)
+
+// String names the state.
+func (s PartitionState) String() string {
+	return [...]string{"starting", "leader", "follower", "failed", "quarantined", "closed"}[s]
+}
+
+// Partition is the local replica of one partition. Its methods may be called from several goroutines at once.
+type Partition struct {
+	host     *Host
+	spec     PartitionSpec
+	settings atomic.Pointer[Settings]
+
+	r       *replica // nil when quarantined
+	session *client.Session
+	machine *machine
+
+	hw       atomic.Int64 // high watermark: the end of what is committed, as far as known here
+	dirty    atomic.Bool  // it stands on the keeper's list
+	appended atomic.Int64 // bytes proposed since the last checkpoint
+
+	// append is the append lock: batches get their offsets and are proposed under it, so that one proposes at a time.
+	append struct {
+		sync.Mutex
+		leading bool
+		epoch   uint64 // the term led
+		next    int64  // base offset of the next batch
+	}
+
+	mu struct {
+		sync.Mutex
+		state   PartitionState
+		cause   error // of StateFailed or StateQuarantined
+		applied uint64
+		fold    *fold
+		saved   uint64 // index of the newest checkpoint
+		waiters waiterQueue
+		bytes   int64               // in flight
+		pending map[int64]*inFlight // idempotent producers with batches in flight
+		subs    map[int]chan<- struct{}
+		nextSub int
+		changed chan struct{} // closed and replaced when the state changes
+	}
+}
+
+// Spec returns what the partition is, with its settings now.
+func (p *Partition) Spec() PartitionSpec {
+	s := p.spec
+	s.Settings = *p.settings.Load()
+	return s
+}
+
+// HighWatermark is the offset after the last committed record: what consumers may read.
+func (p *Partition) HighWatermark() int64 { return p.hw.Load() }
+
+// StartOffset is the first offset that is kept.
+func (p *Partition) StartOffset() int64 {
+	if p.r == nil {
+		return 0
+	}
+	return p.r.currentLog().StartOffset()
+}
+
+// EndOffset is the offset after the last stored record, committed or not.
+func (p *Partition) EndOffset() int64 {
+	if p.r == nil {
+		return 0
+	}
+	return p.r.currentLog().EndOffset()
+}
+
+// Size is the bytes of the log's segments on disk.
+func (p *Partition) Size() int64 {
+	if p.r == nil {
+		return 0
+	}
+	return p.r.currentLog().Size()
+}
+
+// Epoch is the term that this replica leads, or 0.
+func (p *Partition) Epoch() int32 {
+	p.append.Lock()
+	defer p.append.Unlock()
+	if !p.append.leading {
+		return 0
+	}
+	return int32(p.append.epoch)
+}
+
+// State tells what the replica is doing and, when it failed or is quarantined, why.
+func (p *Partition) State() (PartitionState, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.state, p.mu.cause
+}
+
+// Writable waits until this node leads the partition. It returns at once with the reason when it never will.
+func (p *Partition) Writable(ctx context.Context) error {
+	for {
+		p.mu.Lock()
+		state, cause, changed := p.mu.state, p.mu.cause, p.mu.changed
+		p.mu.Unlock()
+		switch state {
+		case StateLeader:
+			return nil
+		case StateFailed, StateQuarantined:
+			return cause
+		case StateClosed:
+			return fmt.Errorf("%w: %s", ErrClosed, p.name())
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %s is %s: %w", ErrNotLeader, p.name(), state, ctx.Err())
+		}
+	}
+}
+
+// Notify makes the partition send on ch, without ever blocking, whenever its high watermark or its state changes. Give ch a buffer of one.
+func (p *Partition) Notify(ch chan<- struct{}) (cancel func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	id := p.mu.nextSub
+	p.mu.nextSub++
+	p.mu.subs[id] = ch
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.mu.subs, id)
+	}
+}
+
+func (p *Partition) signalLocked() {
+	for _, ch := range p.mu.subs {
+		select {
+		case ch <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (p *Partition) setStateLocked(s PartitionState, cause error) {
+	if p.mu.state == StateClosed || (p.mu.state == StateFailed && s != StateClosed && s != StateStarting) {
+		return
+	}
+	p.mu.state, p.mu.cause = s, cause
+	close(p.mu.changed)
+	p.mu.changed = make(chan struct{})
+	p.signalLocked()
+}
+
+func (p *Partition) name() string { return fmt.Sprintf("%s-%d", p.spec.Topic, p.spec.Partition) }
+
+// SetSettings changes how the partition behaves from now on.
+func (p *Partition) SetSettings(s Settings) {
+	p.settings.Store(&s)
+	if p.r != nil {
+		p.r.lazySync.Store(s.Fsync == FsyncInterval)
+		if err := p.r.currentLog().Configure(s.SegmentBytes, max(s.SegmentAge, 0)); err != nil {
+			p.host.logger.Warn("the segments' size was not changed", "partition", p.name(), "err", err)
+		}
+	}
+}
+
+// reload reads the fold from the log's newest checkpoint: at open, and after another log was installed.
+func (p *Partition) reload() {
+	if err := p.loadFold(p.r.currentLog()); err != nil {
+		p.r.latch(err)
+	}
+}
+
+// loadFold brings the fold to the newest point that is certainly committed: the checkpoint's, or the snapshot record's when that is newer.
+func (p *Partition) loadFold(log *segment.Log) error {
+	f, lastConfig := newFold(), uint64(0)
+	cp, ok := log.Checkpoint()
+	if ok {
+		var err error
+		if f, lastConfig, err = decodeFold(cp.Payload); err != nil {
+			ok = false
+			f = newFold()
+		}
+	}
+	if !ok {
+		cp = segment.Checkpoint{Index: log.FirstIndex() - 1, Offset: log.StartOffset()}
+	}
+	p.r.mu.Lock()
+	saved := p.r.mu.records[len(p.r.mu.records)-1]
+	p.r.mu.Unlock()
+	if saved.Index > cp.Index {
+		if err := foldUpTo(log, f, &cp, saved.Index); err != nil {
+			return err
+		}
+	}
+	p.r.mu.Lock()
+	p.r.mu.lastConfig = max(p.r.mu.lastConfig, lastConfig)
+	p.r.mu.handed = startRecord(saved, cp, p.r.mu.lastConfig)
+	p.r.removedTo.Store(p.r.mu.handed.Index)
+	p.r.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.fold, p.mu.applied, p.mu.saved = f, max(cp.Index, genesisIndex), cp.Index
+	p.hw.Store(cp.Offset)
+	return nil
+}
+
+// foldUpTo reads the log on from the checkpoint to index, which is committed. It happens when a checkpoint was lost.
+func foldUpTo(log *segment.Log, f *fold, cp *segment.Checkpoint, index uint64) error {
+	for next := max(cp.Index+1, log.FirstIndex()); next <= min(index, log.LastIndex()); {
+		entries, err := log.Entries(nil, next, index+1, foldReadBytes)
+		if err != nil && len(entries) == 0 {
+			return err
+		}
+		for _, e := range entries {
+			if e.Kind == segment.KindData {
+				b := batch.Batch(e.Data)
+				f.apply(b)
+				cp.Offset = b.NextOffset()
+			}
+			cp.Index, cp.Term = e.Index, e.Term
+			next = e.Index + 1
+		}
+	}
+	if cp.Index < index {
+		cp.Index = index
+	}
+	return nil
+}
+
+const foldReadBytes = 4 << 20
+
+// checkpoint saves the fold, so that a restart replays only what comes after it. The log is durable up to there when it returns.
+func (p *Partition) checkpoint(durable bool) {
+	if p.r.latched.Load() {
+		return
+	}
+	p.mu.Lock()
+	index, offset := p.mu.applied, p.hw.Load()
+	if index <= p.mu.saved {
+		p.mu.Unlock()
+		return
+	}
+	p.r.mu.Lock()
+	lastConfig := p.r.mu.lastConfig
+	p.r.mu.Unlock()
+	payload := p.mu.fold.encode(lastConfig)
+	p.mu.Unlock()
+	log := p.r.currentLog()
+	term, err := log.Term(index)
+	if err == nil {
+		err = log.SaveCheckpoint(segment.Checkpoint{Index: index, Term: term, Offset: offset, Payload: payload}, durable)
+	}
+	if errors.Is(err, segment.ErrCompacted) || errors.Is(err, segment.ErrUnavailable) {
+		return // the log has no frame at genesis
+	}
+	if err != nil {
+		p.r.latch(err)
+		return
+	}
+	p.appended.Store(0)
+	p.mu.Lock()
+	p.mu.saved = max(p.mu.saved, index)
+	p.mu.Unlock()
+}
+
+// onStored implements replicaHooks.
+func (p *Partition) onStored(end int64, voids int) {
+	if voids > 0 {
+		p.host.elect(p, true)
+	}
+	p.completeStored(end)
+}
+
+// onLatched implements replicaHooks.
+func (p *Partition) onLatched(cause error) {
+	p.host.tasks.Go(func() { p.fail(cause) })
+}
+
+// fail takes the replica out of service after a disk error: everybody who waits is told, the group is stopped, reads go on.
+func (p *Partition) fail(cause error) {
+	err := fmt.Errorf("%w: %s: %w", ErrFailed, p.name(), cause)
+	if isDiskFull(cause) {
+		err = fmt.Errorf("%w: %s: %w", ErrDiskFull, p.name(), cause)
+	}
+	p.loseLeadership(fmt.Errorf("%w: %s: %w", ErrAmbiguous, p.name(), cause), StateFailed, err)
+	p.host.replicaFailed(p, err)
+}

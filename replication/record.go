@@ -1,0 +1,138 @@
+package replication
+
+import (
+	"errors"
+	"fmt"
+
+	pb "github.com/lni/dragonboat/v4/raftpb"
+
+	"github.com/billetlog/billet/segment"
+)
+
+// genesisIndex and genesisTerm are those of the record that every replica of a new group is born with, on every node the same. It
+// stands for the bootstrap entries that dragonboat would otherwise put into the log, whose loss by a lazily kept commit
+// would leave a group without members.
+const (
+	genesisIndex = 1
+	genesisTerm  = 1
+)
+
+func genesisRecord(shard uint64, members map[uint64]string) pb.Snapshot {
+	addresses := make(map[uint64]string, len(members))
+	for id, name := range members {
+		addresses[id] = name
+	}
+	return pb.Snapshot{
+		ShardID:     shard,
+		Index:       genesisIndex,
+		Term:        genesisTerm,
+		OnDiskIndex: genesisIndex,
+		Membership:  pb.Membership{ConfigChangeId: genesisIndex, Addresses: addresses},
+		Type:        pb.OnDiskStateMachine,
+		Dummy:       true,
+	}
+}
+
+func genesisBootstrap(members map[uint64]string) pb.Bootstrap {
+	return pb.NewBootstrapInfo(false, pb.OnDiskStateMachine, members)
+}
+
+// record is the newest snapshot record: dragonboat's own, or the one made for its start.
+func (r *replica) record() pb.Snapshot {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := len(r.mu.records); n > 0 && r.mu.records[n-1].Index > r.mu.handed.Index {
+		return r.mu.records[n-1]
+	}
+	return r.mu.handed
+}
+
+func (r *replica) saveRecord(s pb.Snapshot) {
+	r.mu.Lock()
+	n := len(r.mu.records)
+	if n > 0 && r.mu.records[n-1].Index >= s.Index {
+		r.mu.Unlock()
+		return
+	}
+	r.mu.records = append(r.mu.records, s)
+	if len(r.mu.records) > recordsMax {
+		r.mu.records = append([]pb.Snapshot(nil), r.mu.records[1:]...)
+	}
+	r.mu.Unlock()
+	r.commitSlot()
+}
+
+// loadRecords decodes the slot's records. Their files in dragonboat's memory are gone, so each is a dummy now.
+func loadRecords(slot segment.Slot) ([]pb.Snapshot, error) {
+	var out []pb.Snapshot
+	for _, b := range slot.Snapshots {
+		var s pb.Snapshot
+		if err := s.Unmarshal(b); err != nil {
+			return nil, fmt.Errorf("replication: snapshot record in the slot: %w", err)
+		}
+		s.Dummy = true
+		out = append(out, s)
+	}
+	if len(out) == 0 {
+		return nil, errors.New("replication: the slot holds no snapshot record")
+	}
+	return out, nil
+}
+
+// startRecord makes the record that dragonboat starts from: the newest saved one moved up to the fold's checkpoint, if no membership
+// change can lie between. It spares replaying what the checkpoint covers.
+func startRecord(saved pb.Snapshot, checkpoint segment.Checkpoint, lastConfig uint64) pb.Snapshot {
+	if checkpoint.Index <= saved.Index || lastConfig > saved.Index {
+		return saved
+	}
+	s := saved
+	s.Index, s.Term, s.OnDiskIndex = checkpoint.Index, checkpoint.Term, checkpoint.Index
+	s.Dummy = true
+	return s
+}
+
+// stage tells the store that a complete log for the snapshot lies in the given generation's folder.
+func (r *replica) stage(index, term, generation uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.staged == nil {
+		r.mu.staged = make(map[stagedKey]uint64)
+	}
+	r.mu.staged[stagedKey{index, term}] = generation
+}
+
+var errNotStaged = errors.New("replication: no staged log for the snapshot")
+
+// installLocked replaces the log by the staged one. The one commit point is the slot's write: before it the old log counts, after it
+// the new one.
+func (r *replica) installLocked(s pb.Snapshot) error {
+	gen, ok := r.mu.staged[stagedKey{s.Index, s.Term}]
+	if !ok {
+		return fmt.Errorf("%w: shard %d index %d term %d", errNotStaged, r.key.Shard, s.Index, s.Term)
+	}
+	log, _, err := segment.Open(r.host.segmentOptions(r, gen, r.mu.slot.Identity), segment.OpenHints{DurableIndex: s.Index})
+	if err != nil {
+		return err
+	}
+	if log.LastIndex() != s.Index {
+		return errors.Join(fmt.Errorf("%w: staged log ends at %d, the snapshot at %d", errNotStaged, log.LastIndex(), s.Index), log.Close(false))
+	}
+	s.Dummy = true
+	img := r.mu.slot
+	img.Generation = gen
+	r.mu.records = []pb.Snapshot{s}
+	r.mu.state.Commit = max(r.mu.state.Commit, s.Index)
+	r.mu.state.Term = max(r.mu.state.Term, s.Term)
+	old := r.mu.log
+	r.mu.slot, r.mu.log = img, log
+	if _, err := r.putSlotLocked(); err != nil {
+		return err
+	}
+	if err := r.mu.slots.Sync(); err != nil {
+		return err
+	}
+	r.mu.slots.MarkDurable(r.mu.slot.Seq)
+	delete(r.mu.staged, stagedKey{s.Index, s.Term})
+	r.mu.handed = s
+	return old.Close(false)
+}

@@ -1,0 +1,369 @@
+package replication
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/lni/dragonboat/v4/raftio"
+	pb "github.com/lni/dragonboat/v4/raftpb"
+
+	"github.com/billetlog/billet/segment"
+)
+
+var errNoSpace error = syscall.ENOSPC
+
+// replica is the store of one Raft replica: its log, its slot, and the latch.
+type replica struct {
+	host *Host
+	key  segment.Key
+	dir  string // holds the slot file and a folder for each generation
+
+	hooks replicaHooks
+
+	lazySync  atomic.Bool   // fsync policy interval
+	latched   atomic.Bool   // see latchLocked; read without the lock by the transport
+	removedTo atomic.Uint64 // entries up to here are not replicated one by one any more
+
+	mu struct {
+		sync.Mutex
+		log        *segment.Log
+		slots      *segment.SlotFile
+		slot       segment.Slot  // as last written
+		slotSeq    uint64        // sequence of the newest durable image
+		state      pb.State      // newest hard state; the slot's may have an older commit
+		records    []pb.Snapshot // as dragonboat saved them, oldest first
+		handed     pb.Snapshot   // what dragonboat was started from
+		lastConfig uint64        // index of the last membership change seen
+		staged     map[stagedKey]uint64
+		cause      error // why it is latched
+		overlay    map[uint64]pb.Entry
+		overlayEnd uint64
+	}
+}
+
+// replicaHooks is what the store tells the partition. The calls come from dragonboat's workers and must not block.
+type replicaHooks interface {
+	// onStored: entries up to end are stored as the policy demands; voids of them took no effect.
+	onStored(end int64, voids int)
+	// onLatched: the disk failed; cause is the first error.
+	onLatched(cause error)
+}
+
+// stagedKey names a snapshot whose log lies complete in a generation of its own, waiting to be installed.
+type stagedKey struct{ index, term uint64 }
+
+// recordsMax is how many snapshot records a slot keeps.
+const recordsMax = 3
+
+// save writes one update to the files and notes in g what has to become durable.
+func (r *replica) save(u *pb.Update, g *saveGroup) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.latched.Load() {
+		r.keepInMemoryLocked(u.EntriesToSave)
+		return
+	}
+	slotDue := false
+	if !pb.IsEmptySnapshot(u.Snapshot) {
+		if err := r.installLocked(u.Snapshot); err != nil {
+			r.latchLocked(err)
+			r.keepInMemoryLocked(u.EntriesToSave)
+			return
+		}
+		slotDue = true
+	}
+	if len(u.EntriesToSave) > 0 {
+		if err := r.appendLocked(u.EntriesToSave, g); err != nil {
+			r.latchLocked(err)
+			r.keepInMemoryLocked(u.EntriesToSave)
+			return
+		}
+	}
+	if !pb.IsEmptyState(u.State) {
+		slotDue = slotDue || u.State.Term != r.mu.state.Term || u.State.Vote != r.mu.state.Vote
+		r.mu.state = u.State
+	}
+	// A membership change takes effect when it is applied, and is found again after a restart only up to the durable commit.
+	if slotDue || hasConfigChange(u.CommittedEntries) {
+		w, err := r.putSlotLocked()
+		if err != nil {
+			r.latchLocked(err)
+			return
+		}
+		g.writes, g.syncers = append(g.writes, w), append(g.syncers, r)
+		g.slots, g.seqs = append(g.slots, r), append(g.seqs, r.mu.slot.Seq)
+	}
+}
+
+func (r *replica) appendLocked(entries []pb.Entry, g *saveGroup) error {
+	g.entries = g.entries[:0]
+	for i := range entries {
+		if entries[i].Type == pb.ConfigChangeEntry {
+			r.mu.lastConfig = max(r.mu.lastConfig, entries[i].Index)
+		}
+		g.entries = append(g.entries, toFrame(&entries[i]))
+	}
+	if err := r.lowerMarkLocked(entries[0].Index - 1); err != nil {
+		return err
+	}
+	a, err := r.mu.log.Append(g.entries)
+	if err != nil {
+		return err
+	}
+	p := pendingSave{r: r, index: entries[len(entries)-1].Index, end: a.EndOffset, voids: a.Voids}
+	switch {
+	case r.lazySync.Load():
+		g.lazy = append(g.lazy, p)
+	case a.Bytes > directBytes:
+		g.direct = append(g.direct, p)
+	default:
+		g.queued = append(g.queued, p)
+		for _, w := range a.Writes {
+			g.writes, g.syncers = append(g.writes, w), append(g.syncers, r)
+		}
+	}
+	return nil
+}
+
+// lowerMarkLocked makes the durable mark no higher than index, durably: entries above it are about to be replaced, and a mark
+// above the log's end would look like lost data.
+func (r *replica) lowerMarkLocked(index uint64) error {
+	if index >= r.mu.log.LastIndex() || r.mu.slot.Mark <= index {
+		return nil
+	}
+	s := r.mu.slot
+	s.Mark = index
+	if _, err := r.putImageLocked(s); err != nil {
+		return err
+	}
+	if err := r.mu.slots.Sync(); err != nil {
+		return err
+	}
+	r.mu.slots.MarkDurable(r.mu.slot.Seq)
+	return nil
+}
+
+// latchLocked takes the replica out: the transport drops what it says, further entries stay in memory so that dragonboat can go on
+// until it is stopped, nothing is acknowledged. There is no way back but opening the files again.
+func (r *replica) latchLocked(cause error) {
+	if r.latched.Load() {
+		return
+	}
+	r.mu.cause = cause
+	r.mu.overlay = make(map[uint64]pb.Entry)
+	r.latched.Store(true)
+	r.hooks.onLatched(cause)
+}
+
+func (r *replica) latch(cause error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.latchLocked(cause)
+}
+
+func (r *replica) keepInMemoryLocked(entries []pb.Entry) {
+	for _, e := range entries {
+		r.mu.overlay[e.Index] = e
+		r.mu.overlayEnd = e.Index
+	}
+}
+
+// syncLog makes the log durable on its own.
+func (r *replica) syncLog() {
+	r.mu.Lock()
+	log := r.mu.log
+	r.mu.Unlock()
+	if err := log.Sync(); err != nil {
+		r.latch(err)
+	}
+}
+
+func (r *replica) markDurable(index uint64) {
+	r.mu.Lock()
+	log := r.mu.log
+	r.mu.Unlock()
+	log.MarkDurable(index)
+}
+
+func (r *replica) stored(p pendingSave) {
+	if !r.latched.Load() {
+		r.hooks.onStored(p.end, p.voids)
+	}
+}
+
+// SyncJournaled implements segment.Syncer.
+func (r *replica) SyncJournaled() error {
+	r.mu.Lock()
+	log, slots, seq := r.mu.log, r.mu.slots, r.mu.slot.Seq
+	r.mu.Unlock()
+	if err := log.SyncJournaled(); err != nil {
+		r.latch(err)
+		return err
+	}
+	if err := slots.Sync(); err != nil {
+		r.latch(err)
+		return err
+	}
+	r.slotDurable(seq)
+	return nil
+}
+
+// putSlotLocked writes the newest state into the slot file, unsynced.
+func (r *replica) putSlotLocked() (segment.Write, error) {
+	s := r.mu.slot
+	s.Term, s.Vote, s.Commit = r.mu.state.Term, r.mu.state.Vote, r.mu.state.Commit
+	s.Mark = r.mu.log.DurableIndex()
+	s.Clean = false
+	s.BootID = r.host.bootID
+	s.Snapshots = nil
+	for i := range r.mu.records {
+		s.Snapshots = append(s.Snapshots, pb.MustMarshal(&r.mu.records[i]))
+	}
+	return r.putImageLocked(s)
+}
+
+func (r *replica) putImageLocked(s segment.Slot) (segment.Write, error) {
+	w, err := r.mu.slots.Put(s)
+	if err != nil {
+		return segment.Write{}, err
+	}
+	s.Seq = r.mu.slots.Seq()
+	r.mu.slot = s
+	return w, nil
+}
+
+func (r *replica) slotDurable(seq uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.slots.MarkDurable(seq)
+	r.mu.slotSeq = max(r.mu.slotSeq, seq)
+}
+
+func (r *replica) syncSlot(seq uint64) {
+	r.mu.Lock()
+	slots := r.mu.slots
+	r.mu.Unlock()
+	if err := slots.Sync(); err != nil {
+		r.latch(err)
+		return
+	}
+	r.slotDurable(seq)
+}
+
+// commitSlot writes the slot and makes it durable by itself: for what does not come with a SaveRaftState.
+func (r *replica) commitSlot() {
+	r.mu.Lock()
+	if r.latched.Load() {
+		r.mu.Unlock()
+		return
+	}
+	w, err := r.putSlotLocked()
+	seq := r.mu.slot.Seq
+	if err != nil {
+		r.latchLocked(err)
+	}
+	r.mu.Unlock()
+	if err != nil {
+		return
+	}
+	if j := r.host.db.journal; j != nil && j.Commit([]segment.Write{w}, []segment.Syncer{r}) == nil {
+		r.slotDurable(seq)
+		return
+	}
+	r.syncSlot(seq)
+}
+
+func (r *replica) saveBootstrap(b pb.Bootstrap) {
+	r.mu.Lock()
+	r.mu.slot.Bootstrap = pb.MustMarshal(&b)
+	r.mu.Unlock()
+	r.commitSlot()
+}
+
+func (r *replica) bootstrapInfo() (pb.Bootstrap, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.mu.slot.Bootstrap) == 0 {
+		return pb.Bootstrap{}, raftio.ErrNoBootstrapInfo
+	}
+	var b pb.Bootstrap
+	if err := b.Unmarshal(r.mu.slot.Bootstrap); err != nil {
+		return pb.Bootstrap{}, fmt.Errorf("replication: bootstrap record of shard %d: %w", r.key.Shard, err)
+	}
+	return b, nil
+}
+
+// raftState is where dragonboat resumes: after the record that it was handed.
+func (r *replica) raftState() raftio.RaftState {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	st := r.mu.state
+	st.Commit = max(st.Commit, r.mu.handed.Index)
+	first := max(r.mu.log.FirstIndex(), r.mu.handed.Index+1)
+	rs := raftio.RaftState{State: st, FirstIndex: first}
+	if last := r.mu.log.LastIndex(); last >= first {
+		rs.EntryCount = last - first + 1
+	}
+	return rs
+}
+
+// iterate reads entries back for dragonboat. An unreadable one latches the replica: the caller gets what came before it.
+func (r *replica) iterate(ents []pb.Entry, size, low, high, maxSize uint64) ([]pb.Entry, uint64, error) {
+	for low < high {
+		if e, ok := r.overlaid(low); ok {
+			ents, size, low = append(ents, e), size+uint64(e.SizeUpperLimit()), low+1
+			if size > maxSize {
+				return ents, size, nil
+			}
+			continue
+		}
+		var budget uint64
+		if maxSize > size {
+			budget = maxSize - size
+		}
+		frames, err := r.currentLog().Entries(nil, low, high, budget)
+		if err != nil && !errors.Is(err, segment.ErrCompacted) && !errors.Is(err, segment.ErrUnavailable) {
+			r.latch(err)
+		}
+		if len(frames) == 0 {
+			return ents, size, nil
+		}
+		for i := range frames {
+			e := toRaft(&frames[i])
+			r.noteConfig(&e)
+			ents, size, low = append(ents, e), size+uint64(e.SizeUpperLimit()), low+1
+			if size > maxSize {
+				return ents, size, nil
+			}
+		}
+	}
+	return ents, size, nil
+}
+
+func (r *replica) noteConfig(e *pb.Entry) {
+	if e.Type != pb.ConfigChangeEntry {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.lastConfig = max(r.mu.lastConfig, e.Index)
+}
+
+func (r *replica) overlaid(index uint64) (pb.Entry, bool) {
+	if !r.latched.Load() {
+		return pb.Entry{}, false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e, ok := r.mu.overlay[index]
+	return e, ok
+}
+
+func (r *replica) currentLog() *segment.Log {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.log
+}
