@@ -222,6 +222,9 @@ func newJournal(o *JournalOptions, file vfs.File, header journalHeader, headerAt
 // Commit makes ws durable: when it returns nil, replay after a crash will write them again. The bytes must have been written to their
 // files before, since from then on syncers[i].SyncJournaled must cover ws[i]. It keeps neither ws nor their buffers.
 //
+// A syncer whose replica had a failed write or sync must return an error from then on, and never try again: the bytes that this sync
+// lost are in the journal only, which keeps them for the next open when it is told.
+//
 // It may wait for checkpoints, so the caller must not hold a lock that SyncJournaled of any replica takes.
 //
 // On ErrJournalOff, ErrJournalTooLarge and every other error nothing is promised and the caller syncs its files itself.

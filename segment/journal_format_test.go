@@ -127,7 +127,7 @@ func FuzzJournalBlock(f *testing.F) {
 		}
 		sectors := appendSectors(nil, b)
 		h, ok := peekJournalBlock(sectors, int64(len(sectors)))
-		if !ok {
+		if !ok || len(b) < journalBlockHeader {
 			return
 		}
 		payload := gatherSectors(nil, sectors)

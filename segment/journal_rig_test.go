@@ -93,7 +93,19 @@ func (r *rigReplica) SyncJournaled() error {
 }
 
 func (r *rigReplica) syncDirect() error {
-	return errors.Join(r.file.SyncData(), r.slots.Sync())
+	return errors.Join(r.syncFile(), r.slots.Sync())
+}
+
+// syncFile syncs the segment. A failed sync is never tried again, as in a log.
+func (r *rigReplica) syncFile() error {
+	if err := r.failed.Load(); err != nil {
+		return *err
+	}
+	err := r.file.SyncData()
+	if err != nil {
+		r.failed.Store(&err)
+	}
+	return err
 }
 
 func (r *rigReplica) close() {
