@@ -27,7 +27,7 @@ func sameEntry(a, b Entry) bool {
 
 // fill appends n rounds of two batches, a void and now and then a config change,
 // and returns what must come back.
-func fill(tb testing.TB, l *Log, f *feeder, n int) []Entry {
+func fill(tb tester, l *Log, f *feeder, n int) []Entry {
 	tb.Helper()
 	var want []Entry
 	for i := range n {
@@ -51,7 +51,7 @@ func fill(tb testing.TB, l *Log, f *feeder, n int) []Entry {
 }
 
 // checkEntries compares all that l has with want, by several ways of reading.
-func checkEntries(tb testing.TB, l *Log, want []Entry) {
+func checkEntries(tb tester, l *Log, want []Entry) {
 	tb.Helper()
 	first, last := l.FirstIndex(), l.LastIndex()
 	if int(last-first)+1 != len(want) {
@@ -84,7 +84,7 @@ func checkEntries(tb testing.TB, l *Log, want []Entry) {
 }
 
 // checkReads compares what consumers read with want.
-func checkReads(tb testing.TB, l *Log, want []Entry) {
+func checkReads(tb tester, l *Log, want []Entry) {
 	tb.Helper()
 	var all []byte
 	for _, e := range want {

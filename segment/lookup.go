@@ -172,9 +172,6 @@ func (l *Log) storedFrame(index uint64) (Frame, error) {
 	err := l.walkTo(s, index, func(w *walker, f *frame) error {
 		result = Frame{Index: index, Term: f.term, Kind: f.kind, BaseOffset: f.base,
 			NextOffset: f.next, Size: f.size, Segment: s.header.base, Pos: w.at.pos}
-		if f.kind == KindData {
-			return nil
-		}
 		_, err := w.body(f)
 		return err
 	})
@@ -273,6 +270,9 @@ func (l *Log) OffsetForTime(ts, limit int64) (offset, timestamp int64, ok bool, 
 		}
 		over := false
 		err = l.walk(s, from, func(w *walker, f *frame) (bool, error) {
+			if _, err := w.body(f); err != nil {
+				return false, err
+			}
 			over = f.next > limit
 			if over || f.kind != KindData || f.maxTimestamp < ts {
 				return !over, nil

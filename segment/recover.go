@@ -272,6 +272,10 @@ func (r *recovery) verifyActive() error {
 		return err
 	}
 	if mark := r.mark(); invalid == nil && r.end.index-1 < mark {
+		if r.torn != nil {
+			return &CorruptionError{File: r.torn.path, Offset: r.torn.base, Reason: fmt.Sprintf(
+				"no header, but entries up to index %d were durable, and the segments before end with %d", mark, r.end.index-1)}
+		}
 		invalid = s.damage(r.end.pos, r.end.offset, "the file ends")
 	}
 	if invalid == nil && r.torn != nil && r.torn.base != r.end.offset {

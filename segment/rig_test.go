@@ -2,7 +2,6 @@ package segment
 
 import (
 	"fmt"
-	"testing"
 	"time"
 
 	"github.com/billetlog/billet/internal/batch"
@@ -27,7 +26,7 @@ func logOptions(fs vfs.FS) Options {
 
 // makeBatch builds a record batch of n records with a value of size bytes. Its
 // record i has timestamp ts + i.
-func makeBatch(tb testing.TB, base int64, term uint64, n, size int, ts int64) batch.Batch {
+func makeBatch(tb tester, base int64, term uint64, n, size int, ts int64) batch.Batch {
 	tb.Helper()
 	var b batch.Builder
 	b.Reset(batch.BuilderOptions{})
@@ -49,7 +48,7 @@ func makeBatch(tb testing.TB, base int64, term uint64, n, size int, ts int64) ba
 
 // feeder makes entries that continue a log.
 type feeder struct {
-	tb     testing.TB
+	tb     tester
 	index  uint64
 	term   uint64
 	offset int64
@@ -84,9 +83,9 @@ func (f *feeder) config(payload string) Entry {
 	return e
 }
 
-func newFeeder(tb testing.TB) *feeder { return &feeder{tb: tb, index: 1} }
+func newFeeder(tb tester) *feeder { return &feeder{tb: tb, index: 1} }
 
-func createLog(tb testing.TB, o Options) *Log {
+func createLog(tb tester, o Options) *Log {
 	tb.Helper()
 	l, err := Create(o, Start{FirstIndex: 1})
 	if err != nil {
@@ -95,7 +94,7 @@ func createLog(tb testing.TB, o Options) *Log {
 	return l
 }
 
-func openLog(tb testing.TB, o Options, h OpenHints) (*Log, Recovery) {
+func openLog(tb tester, o Options, h OpenHints) (*Log, Recovery) {
 	tb.Helper()
 	l, r, err := Open(o, h)
 	if err != nil {
@@ -104,7 +103,7 @@ func openLog(tb testing.TB, o Options, h OpenHints) (*Log, Recovery) {
 	return l, r
 }
 
-func mustAppend(tb testing.TB, l *Log, entries ...Entry) Appended {
+func mustAppend(tb tester, l *Log, entries ...Entry) Appended {
 	tb.Helper()
 	a, err := l.Append(entries)
 	if err != nil {
@@ -113,9 +112,16 @@ func mustAppend(tb testing.TB, l *Log, entries ...Entry) Appended {
 	return a
 }
 
-func must(tb testing.TB, err error) {
+func must(tb tester, err error) {
 	tb.Helper()
 	if err != nil {
 		tb.Fatal(err)
 	}
+}
+
+// tester is what helpers need of a *testing.T, *testing.B or *rapid.T.
+type tester interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
 }
