@@ -48,7 +48,7 @@ func checkGlobals(group []*source) []finding {
 			id := rootName(target)
 			// The parser resolves names within a file; a name of another
 			// file stays open.
-			if id == nil || globals[id.Name] == nil || id.Obj != nil && !isGlobalObject(s, id.Obj) {
+			if id == nil || globals[id.Name] == nil || id.Obj != nil && s.file.Scope.Lookup(id.Name) != id.Obj {
 				continue
 			}
 			globals[id.Name].why = "is changed at " + s.fset.Position(id.Pos()).String()
@@ -76,10 +76,6 @@ func globalSpecs(s *source) []*ast.ValueSpec {
 		}
 	}
 	return specs
-}
-
-func isGlobalObject(s *source, o *ast.Object) bool {
-	return s.file.Scope != nil && s.file.Scope.Lookup(o.Name) == o
 }
 
 // changingType says why a variable's type is meant for change, or "".

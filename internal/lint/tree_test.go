@@ -66,14 +66,6 @@ func (s *source) at(pos token.Pos, format string, args ...any) finding {
 	return finding{s.path, s.fset.Position(pos).Line, fmt.Sprintf(format, args...)}
 }
 
-// importPath is the import path of the file's folder.
-func (s *source) importPath() string {
-	if s.dir() == "." {
-		return modulePath
-	}
-	return modulePath + "/" + s.dir()
-}
-
 // imports maps the names by which the file knows packages to their paths.
 func (s *source) imports() map[string]string {
 	names := map[string]string{}
