@@ -1,0 +1,126 @@
+package billet
+
+import (
+	"context"
+	"encoding/hex"
+	"sync"
+	"sync/atomic"
+
+	"github.com/billetlog/billet/replication"
+)
+
+// localPartition adapts replication.Partition.
+type localPartition struct{ *replication.Partition }
+
+// NewCursor returns a cursor behind the root's interface.
+func (p localPartition) NewCursor() cursor { return p.Partition.NewCursor() }
+
+// controllerCatalog adapts replication.Controller and tells of its changes.
+type controllerCatalog struct {
+	controller *replication.Controller
+	version    atomic.Uint64
+
+	mu struct {
+		sync.Mutex
+		subscribers map[int]chan<- struct{}
+		next        int
+	}
+}
+
+func newControllerCatalog(c *replication.Controller) *controllerCatalog {
+	cat := &controllerCatalog{controller: c}
+	cat.version.Store(1)
+	cat.mu.subscribers = map[int]chan<- struct{}{}
+	return cat
+}
+
+// CreateTopic makes a topic.
+func (c *controllerCatalog) CreateTopic(ctx context.Context, name string, partitions int, config map[string]string) error {
+	defer c.changed()
+	_, err := c.controller.CreateTopic(ctx, replication.TopicSpec{Name: name, Partitions: partitions, Config: config})
+	return err
+}
+
+// DeleteTopic deletes a topic.
+func (c *controllerCatalog) DeleteTopic(ctx context.Context, name string) error {
+	defer c.changed()
+	return c.controller.DeleteTopic(ctx, name)
+}
+
+// AlterTopic changes settings of a topic.
+func (c *controllerCatalog) AlterTopic(ctx context.Context, name string, set map[string]string, unset []string) error {
+	defer c.changed()
+	return c.controller.AlterTopic(ctx, name, set, unset)
+}
+
+// AddPartitions extends a topic.
+func (c *controllerCatalog) AddPartitions(ctx context.Context, name string, total int) error {
+	defer c.changed()
+	return c.controller.AddPartitions(ctx, name, total)
+}
+
+// Topics lists the topics by name.
+func (c *controllerCatalog) Topics() []topicState {
+	topics := c.controller.Topics()
+	states := make([]topicState, 0, len(topics))
+	for i := range topics {
+		states = append(states, stateOf(&topics[i]))
+	}
+	return states
+}
+
+// Topic returns one topic.
+func (c *controllerCatalog) Topic(name string) (topicState, bool) {
+	t, ok := c.controller.Topic(name)
+	if !ok {
+		return topicState{}, false
+	}
+	return stateOf(&t), true
+}
+
+func stateOf(t *replication.TopicState) topicState {
+	return topicState{ID: hex.EncodeToString(t.ID[:]), Name: t.Name, Internal: t.Internal,
+		Partitions: len(t.Partitions), Config: t.Config, MaxMessage: t.Settings.MaxMessageBytes}
+}
+
+// Partition returns the local replica.
+func (c *controllerCatalog) Partition(topic string, n int32) (partitionLog, error) {
+	p, err := c.controller.Partition(topic, n)
+	if err != nil {
+		return nil, err
+	}
+	return localPartition{p}, nil
+}
+
+// NewProducerID returns an id that nobody ever had.
+func (c *controllerCatalog) NewProducerID(ctx context.Context) (id int64, epoch int16, err error) {
+	return c.controller.NewProducerID(ctx)
+}
+
+// Version changes after every change of the topics.
+func (c *controllerCatalog) Version() uint64 { return c.version.Load() }
+
+// changed makes a new version. It also follows changes that failed, since they
+// may have happened in part.
+func (c *controllerCatalog) changed() {
+	c.version.Add(1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, ch := range c.mu.subscribers {
+		signal(ch)
+	}
+}
+
+// Notify makes a non-blocking send on ch after every change.
+func (c *controllerCatalog) Notify(ch chan<- struct{}) (cancel func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	id := c.mu.next
+	c.mu.next++
+	c.mu.subscribers[id] = ch
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.mu.subscribers, id)
+	}
+}

@@ -1,0 +1,192 @@
+package billet
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"sync"
+)
+
+// Consumer reads partitions in order, remembering a position in each. It belongs
+// to no group and its positions end with it. Poll and Records are for one
+// goroutine at a time; the other methods may be called from any, also while Poll
+// waits. Make one with Log.NewConsumer and Close it.
+type Consumer struct {
+	config  ConsumerConfig
+	catalog catalog
+	release func(*Consumer) // takes it off the Log's list
+	// wake has a signal when there may be something new.
+	wake   chan struct{}
+	closed chan struct{}
+	cancel func() // ends the catalog's signals
+
+	poll sync.Mutex // held by Poll
+
+	mu struct {
+		sync.Mutex
+		closed     bool
+		version    uint64            // of the catalog, as last seen
+		subscribed map[string]string // topics read whole, to their ids
+		assigned   []*assignment     // in the order they are read
+		byKey      map[assignmentKey]*assignment
+		next       int     // in assigned
+		errs       []error // for the next Polls
+
+		// What the last Poll handed out is in these.
+		records []Record
+		buffer  []byte
+		used    int // bytes of buffer
+		decoder decoder
+		current *assignment // whose batches the decoder has, or nil
+	}
+}
+
+type assignmentKey struct {
+	topic     string
+	partition int32
+}
+
+// assignment is one partition that a consumer reads.
+type assignment struct {
+	assignmentKey
+	topicID  string
+	log      partitionLog
+	cursor   cursor
+	cancel   func() // ends the partition's signals
+	position int64  // of the next record
+	paused   bool
+	failed   bool // not read until sought or resumed; Poll has told why
+}
+
+func newConsumer(cat catalog, config ConsumerConfig, release func(*Consumer)) (*Consumer, error) {
+	config.EnsureDefaults()
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	c := &Consumer{config: config, catalog: cat, release: release,
+		wake: make(chan struct{}, 1), closed: make(chan struct{})}
+	c.mu.subscribed = map[string]string{}
+	c.mu.byKey = map[assignmentKey]*assignment{}
+	c.mu.version = cat.Version()
+	c.cancel = cat.Notify(c.wake)
+	err := error(nil)
+	for _, topic := range config.Topics {
+		if err == nil {
+			err = c.Assign(topic)
+		}
+	}
+	for topic, partitions := range config.Assign {
+		if err == nil && len(partitions) > 0 {
+			err = c.Assign(topic, partitions...)
+		}
+	}
+	if err != nil {
+		c.release = nil
+		c.shut()
+		return nil, err
+	}
+	return c, nil
+}
+
+// Poll returns the next records of the assigned partitions, waiting until there
+// is at least one. Partitions take turns; within one, records come in order of
+// their offsets.
+//
+// The records and all they refer to are valid until the next Poll or Close: use
+// Record.Clone to keep one. Every batch's checksum is verified.
+//
+// An error that concerns one partition is returned once and names it; the
+// partition is then left out until it is sought or resumed, and others go on.
+// Errors: ctx's own; *OffsetError; ErrCorrupt; ErrQuarantined; ErrUnknownTopic
+// when a topic was deleted, whose partitions are then no longer assigned;
+// ErrConcurrentPoll; ErrClosed.
+func (c *Consumer) Poll(ctx context.Context) ([]Record, error) {
+	if !c.poll.TryLock() {
+		return nil, fmt.Errorf("billet: poll: %w", ErrConcurrentPoll)
+	}
+	defer c.poll.Unlock()
+	for {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		records, err := c.fetch()
+		if len(records) > 0 || err != nil {
+			return records, err
+		}
+		select {
+		case <-c.wake:
+		case <-c.closed:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// Records returns an iterator over Poll: it yields record after record, or an
+// error of Poll. It ends after an error of ctx or ErrClosed, and goes on after one
+// that concerns a single partition, unless the loop is left. A record is valid
+// until the next is asked for. Records not yielded when the loop is left are
+// returned again by the next Poll.
+func (c *Consumer) Records(ctx context.Context) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		for {
+			records, err := c.Poll(ctx)
+			if err != nil {
+				if !yield(Record{}, err) || isFinal(ctx, err) {
+					return
+				}
+				continue
+			}
+			for i := range records {
+				if !yield(records[i], nil) {
+					c.giveBack(records[i+1:])
+					return
+				}
+			}
+		}
+	}
+}
+
+// giveBack sets positions back to the first of records in each partition.
+func (c *Consumer) giveBack(records []Record) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := len(records) - 1; i >= 0; i-- {
+		r := &records[i]
+		if a := c.mu.byKey[assignmentKey{r.Topic, r.Partition}]; a != nil {
+			c.moveLocked(a, r.Offset)
+		}
+	}
+}
+
+// Close ends the consumer. A Poll under way returns ErrClosed. Records of the last
+// Poll stay valid only as long as nobody calls Poll, which nobody can.
+func (c *Consumer) Close() error {
+	c.shut()
+	return nil
+}
+
+func (c *Consumer) shut() {
+	c.mu.Lock()
+	if c.mu.closed {
+		c.mu.Unlock()
+		return
+	}
+	c.mu.closed = true
+	for _, a := range c.mu.assigned {
+		a.close()
+	}
+	c.mu.assigned = nil
+	clear(c.mu.byKey)
+	c.mu.current = nil
+	close(c.closed)
+	c.mu.Unlock()
+	c.cancel()
+	if c.release != nil {
+		c.release(c)
+	}
+}
+
+func (a *assignment) close() {
+	a.cancel()
+	a.cursor.Close()
+}
