@@ -149,8 +149,8 @@ type Journal struct {
 
 // journalHalf is what is known of one half.
 type journalHalf struct {
-	dirty  map[Key]Syncer // replicas with records that are not checkpointed
-	sealed bool           // full, waits for its checkpoint
+	dirty  map[journalFiles]Syncer // whose records are not checkpointed
+	sealed bool                    // full, waits for its checkpoint
 }
 
 // journalGroup collects what becomes one block.
@@ -163,8 +163,14 @@ type journalGroup struct {
 	outcome *journalOutcome // for all other members
 }
 
+// journalFiles are the files that one syncer makes durable: a replica's segments, or its slot file.
+type journalFiles struct {
+	key  Key
+	slot bool
+}
+
 type journalDirty struct {
-	key    Key
+	journalFiles
 	syncer Syncer // nil when the replica was forgotten meanwhile
 }
 
@@ -209,8 +215,8 @@ func newJournal(o *JournalOptions, file vfs.File, header journalHeader, headerAt
 	j.lead.payload = make([]byte, journalBlockHeader)
 	j.mu.filling = newJournalGroup()
 	j.mu.spare = newJournalGroup()
-	j.mu.halves[0].dirty = map[Key]Syncer{}
-	j.mu.halves[1].dirty = map[Key]Syncer{}
+	j.mu.halves[0].dirty = map[journalFiles]Syncer{}
+	j.mu.halves[1].dirty = map[journalFiles]Syncer{}
 	j.mu.firstSeq = 1
 	j.mu.keep = 1
 	j.mu.syncing = map[Key]int{}
@@ -221,6 +227,9 @@ func newJournal(o *JournalOptions, file vfs.File, header journalHeader, headerAt
 
 // Commit makes ws durable: when it returns nil, replay after a crash will write them again. The bytes must have been written to their
 // files before, since from then on syncers[i].SyncJournaled must cover ws[i]. It keeps neither ws nor their buffers.
+//
+// A replica has one syncer for its segments and one for its slot file, which may be the same. A new one takes the place of the last one,
+// so it must cover what that one covered, or that have been synced.
 //
 // A syncer whose replica had a failed write or sync must return an error from then on, and never try again: the bytes that this sync
 // lost are in the journal only, which keeps them for the next open when it is told.
@@ -281,11 +290,12 @@ func (g *journalGroup) add(w *Write, s Syncer) {
 	}
 	g.payload = appendJournalRecord(g.payload, &r, w.Data)
 	g.records++
-	if n := len(g.dirty); n > 0 && g.dirty[n-1].key == w.Key {
+	files := journalFiles{w.Key, w.Slot}
+	if n := len(g.dirty); n > 0 && g.dirty[n-1].journalFiles == files {
 		g.dirty[n-1].syncer = s
 		return
 	}
-	g.dirty = append(g.dirty, journalDirty{w.Key, s})
+	g.dirty = append(g.dirty, journalDirty{files, s})
 }
 
 // Fence makes durable that no data record of the replica written so far is ever replayed; slot records stay, as their order is in them.
@@ -328,8 +338,10 @@ func (j *Journal) Forget(k Key) {
 			}
 		}
 	}
-	delete(j.mu.halves[0].dirty, k)
-	delete(j.mu.halves[1].dirty, k)
+	for i := range j.mu.halves {
+		delete(j.mu.halves[i].dirty, journalFiles{k, false})
+		delete(j.mu.halves[i].dirty, journalFiles{k, true})
+	}
 	for j.mu.syncing[k] > 0 {
 		j.changed.Wait()
 	}
@@ -469,7 +481,7 @@ func (j *Journal) writeRecords(g *journalGroup) error {
 	dirty := j.mu.halves[j.lead.half].dirty
 	for _, d := range g.dirty {
 		if d.syncer != nil {
-			dirty[d.key] = d.syncer
+			dirty[d.journalFiles] = d.syncer
 		}
 	}
 	j.mu.Unlock()

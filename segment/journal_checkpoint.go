@@ -67,18 +67,18 @@ func (j *Journal) freeLocked(half int) {
 
 // syncReplicas calls SyncJournaled of all in dirty that are not forgotten meanwhile. A failure turns the journal off. It reports whether
 // there was none.
-func (j *Journal) syncReplicas(dirty map[Key]Syncer) bool {
-	keys := slices.Collect(maps.Keys(dirty))
+func (j *Journal) syncReplicas(dirty map[journalFiles]Syncer) bool {
+	all := slices.Collect(maps.Keys(dirty))
 	var next, failures atomic.Int64
 	work := func() {
-		for i := next.Add(1) - 1; i < int64(len(keys)); i = next.Add(1) - 1 {
-			if !j.syncReplica(keys[i], dirty[keys[i]]) {
+		for i := next.Add(1) - 1; i < int64(len(all)); i = next.Add(1) - 1 {
+			if !j.syncReplica(all[i], dirty[all[i]]) {
 				failures.Add(1)
 			}
 		}
 	}
 	var workers sync.WaitGroup
-	for range min(j.parallel, len(keys)) - 1 {
+	for range min(j.parallel, len(all)) - 1 {
 		workers.Go(work)
 	}
 	work()
@@ -86,16 +86,17 @@ func (j *Journal) syncReplicas(dirty map[Key]Syncer) bool {
 	return failures.Load() == 0
 }
 
-// dirtyLocked tells whether the replica has records that are not checkpointed. One that was forgotten has none.
-func (j *Journal) dirtyLocked(k Key) bool {
-	_, first := j.mu.halves[0].dirty[k]
-	_, second := j.mu.halves[1].dirty[k]
+// dirtyLocked tells whether the files have records that are not checkpointed. Those of a forgotten replica have none.
+func (j *Journal) dirtyLocked(files journalFiles) bool {
+	_, first := j.mu.halves[0].dirty[files]
+	_, second := j.mu.halves[1].dirty[files]
 	return first || second
 }
 
-func (j *Journal) syncReplica(k Key, s Syncer) bool {
+func (j *Journal) syncReplica(files journalFiles, s Syncer) bool {
+	k := files.key
 	j.mu.Lock()
-	if !j.dirtyLocked(k) {
+	if !j.dirtyLocked(files) {
 		j.mu.Unlock()
 		return true
 	}
@@ -110,7 +111,7 @@ func (j *Journal) syncReplica(k Key, s Syncer) bool {
 		delete(j.mu.syncing, k)
 	}
 	j.changed.Broadcast()
-	if err == nil || !j.dirtyLocked(k) {
+	if err == nil || !j.dirtyLocked(files) {
 		return true
 	}
 	j.mu.failed[k] = err
@@ -180,9 +181,7 @@ func (j *Journal) syncAll() bool {
 	j.mu.Lock()
 	dirty := maps.Clone(j.mu.halves[0].dirty)
 	maps.Copy(dirty, j.mu.halves[1].dirty)
-	for k := range j.mu.failed {
-		delete(dirty, k)
-	}
+	maps.DeleteFunc(dirty, func(files journalFiles, _ Syncer) bool { return j.mu.failed[files.key] != nil })
 	j.mu.Unlock()
 	if !j.syncReplicas(dirty) {
 		return false

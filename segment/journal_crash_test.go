@@ -90,7 +90,11 @@ func (m *model) step(j *Journal) {
 
 // commit makes w durable: by the journal, else directly.
 func (m *model) commit(j *Journal, w Write) error {
-	err := j.Commit([]Write{w}, []Syncer{m})
+	syncer := Syncer(m)
+	if w.Slot {
+		syncer = m.slots
+	}
+	err := j.Commit([]Write{w}, []Syncer{syncer})
 	if errors.Is(err, ErrJournalOff) || errors.Is(err, ErrJournalTooLarge) {
 		return m.syncDirect()
 	}

@@ -89,7 +89,7 @@ func (r *rigReplica) SyncJournaled() error {
 	if err := r.failed.Load(); err != nil {
 		return *err
 	}
-	return r.syncDirect()
+	return r.syncFile()
 }
 
 func (r *rigReplica) syncDirect() error {

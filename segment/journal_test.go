@@ -138,7 +138,7 @@ func TestJournalFenceKeepsSlots(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := g.journal.Commit([]Write{w}, []Syncer{r}); err != nil {
+	if err := g.journal.Commit([]Write{w}, []Syncer{r.slots}); err != nil {
 		t.Fatal(err)
 	}
 	if err := g.journal.Fence(r.key); err != nil {
@@ -263,6 +263,33 @@ func TestJournalForget(t *testing.T) {
 	}
 	if n := g.replicas[1].syncs.Load(); n != 1 {
 		t.Errorf("the other replica was synced %d times", n)
+	}
+}
+
+// The syncer of a replica's segments and that of its slot file do not replace one another.
+func TestJournalTwoSyncers(t *testing.T) {
+	g := newRig(t, 4096, 1)
+	r := g.replicas[0]
+	g.commit(0, []byte("bytes"))
+	r.slot.Vote = 9
+	w, err := r.slots.Put(r.slot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.journal.Commit([]Write{w}, []Syncer{r.slots}); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.journal.Checkpoint(); err != nil {
+		t.Fatal(err)
+	}
+	after := g.crash(0)
+	f, s, err := OpenSlotFile(after, rigDir(r.key))
+	if err != nil || s.Vote != 9 {
+		t.Fatalf("%+v %v", s, err)
+	}
+	_ = f.Close()
+	if got := segmentContent(t, after, r.key); got != "bytes" {
+		t.Errorf("%q", got)
 	}
 }
 

@@ -398,6 +398,9 @@ func (f *SlotFile) Sync() error {
 	return nil
 }
 
+// SyncJournaled implements Syncer, for the journal records of slots.
+func (f *SlotFile) SyncJournaled() error { return f.Sync() }
+
 // Close closes the file and syncs nothing.
 func (f *SlotFile) Close() error {
 	f.mu.Lock()
