@@ -12,7 +12,7 @@ import (
 
 const (
 	electors       = 4               // goroutines that take over leaderships
-	barrierTimeout = 5 * time.Second // for one ReadIndex
+	barrierTimeout = 2 * time.Second // for one ReadIndex
 	drainTimeout   = 5 * time.Second // for proposals in flight after a void or dropped one
 	settleInterval = time.Millisecond
 )
@@ -160,9 +160,9 @@ func (p *Partition) lead(ctx context.Context, term uint64) (retry bool) {
 	if p.r.latched.Load() || term > maxEpoch {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, barrierTimeout)
+	barrier, cancel := context.WithTimeout(ctx, barrierTimeout)
 	defer cancel()
-	if err := p.host.guard.readIndex(ctx, p.spec.Shard, barrierTimeout); err != nil {
+	if err := p.host.guard.readIndex(barrier, p.spec.Shard, barrierTimeout); err != nil {
 		return ctx.Err() == nil && !p.closed()
 	}
 	leader, now, ok := p.host.guard.leader(p.spec.Shard)

@@ -54,10 +54,10 @@ type raftLogger struct{ pkg string }
 func (l raftLogger) SetLevel(logger.LogLevel) {}
 
 // dragonboat's information is of interest to those who debug it, and its warnings include things that are normal here.
-func (l raftLogger) Debugf(string, ...any)             {}
-func (l raftLogger) Infof(string, ...any)              {}
-func (l raftLogger) Warningf(f string, a ...any)       { l.log(slog.LevelDebug, f, a) }
-func (l raftLogger) Errorf(f string, a ...any)         { l.log(slog.LevelWarn, f, a) }
+func (l raftLogger) Debugf(string, ...any)       {}
+func (l raftLogger) Infof(string, ...any)        {}
+func (l raftLogger) Warningf(f string, a ...any) { l.log(slog.LevelDebug, f, a) }
+func (l raftLogger) Errorf(f string, a ...any)   { l.log(slog.LevelWarn, f, a) }
 func (l raftLogger) log(v slog.Level, f string, a []any) {
 	for _, h := range raftSubscribers() {
 		if h.logger.Enabled(context.Background(), v) {
