@@ -45,6 +45,9 @@ func (l *Log) Entries(dst []Entry, low, high uint64, maxBytes uint64) ([]Entry, 
 	return dst, nil
 }
 
+// entriesAhead is how much Entries reads at first, since it may want little.
+const entriesAhead = 64 << 10
+
 // entriesOf is Entries for one segment. It tells whether there is room for more.
 func (l *Log) entriesOf(s *segment, dst *[]Entry, low, high, maxBytes uint64, total *uint64) (bool, error) {
 	from, err := l.placeOf(s, low)
@@ -62,6 +65,7 @@ func (l *Log) entriesOf(s *segment, dst *[]Entry, low, high, maxBytes uint64, to
 	}
 	w := newWalker(s, file, from, s.size.Load(), l.options.MaxFrameBytes, chunk)
 	defer w.free()
+	w.ahead = min(w.ahead, entriesAhead)
 	for w.at.index < high {
 		f, err := w.head()
 		if err == io.EOF {

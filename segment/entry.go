@@ -55,5 +55,7 @@ type Write struct {
 // Syncer makes durable all that was written to one replica's files, wherever it still may be unsynced. The journal calls it before it
 // reuses the space of that replica's redo records. It may run beside appends.
 type Syncer interface {
+	// SyncJournaled returns nil when what was written before the call is durable
+	// without the journal.
 	SyncJournaled() error
 }

@@ -103,13 +103,16 @@ func (x *index) flush() error {
 		return err
 	}
 	if !same {
+		// Whatever a failed write leaves there is cut before the next one.
+		x.mu.size = max(x.mu.size, at+int64(len(b)))
 		if _, err := file.WriteAt(b, at); err != nil {
 			return err
 		}
 	}
 	x.mu.count += len(x.mu.tail)
-	x.mu.size = max(x.mu.size, entryPos(x.mu.count))
-	x.mu.tail = x.mu.tail[:0]
+	if x.mu.tail = x.mu.tail[:0]; cap(x.mu.tail) > 2*flushEntries {
+		x.mu.tail = nil
+	}
 	return nil
 }
 
@@ -180,8 +183,8 @@ func (x *index) seal(end place) error {
 	if err != nil {
 		return err
 	}
-	_, err = file.WriteAt(encodeTrailer(x.header, x.mu.count, end), entryPos(x.mu.count))
 	x.mu.size = entryPos(x.mu.count) + indexTrailerSize
+	_, err = file.WriteAt(encodeTrailer(x.header, x.mu.count, end), entryPos(x.mu.count))
 	x.mu.tail = nil
 	return err
 }

@@ -29,6 +29,8 @@ type Log struct {
 	// be cut.
 	readMu sync.RWMutex
 
+	repairMu sync.Mutex // one index is built anew at a time
+
 	failure     atomic.Pointer[error] // the first failed write
 	closed      atomic.Bool
 	truncations atomic.Uint64

@@ -70,11 +70,7 @@ func (l *Log) goneError(s *segment, err error) error {
 func (l *Log) seek(s *segment, before func(indexEntry) bool) (place, error) {
 	e, ok, err := s.index.floor(before)
 	if repairable(err) && s.sealed.Load() {
-		l.options.Logger.Warn("segment: building a damaged index anew", "file", s.index.file.path)
-		if _, err = s.index.rebuild(s, l.options.MaxFrameBytes); err != nil {
-			return place{}, l.goneError(s, err)
-		}
-		e, ok, err = s.index.floor(before)
+		e, ok, err = l.repair(s, before)
 	}
 	switch {
 	case err == nil && ok:
@@ -83,6 +79,26 @@ func (l *Log) seek(s *segment, before func(indexEntry) bool) (place, error) {
 		return s.header.start(), nil
 	}
 	return place{}, err
+}
+
+// repair builds the index of a sealed segment anew, unless somebody just did, and
+// looks again.
+func (l *Log) repair(s *segment, before func(indexEntry) bool) (indexEntry, bool, error) {
+	l.repairMu.Lock()
+	defer l.repairMu.Unlock()
+	if e, ok, err := s.index.floor(before); !repairable(err) {
+		return e, ok, err
+	}
+	l.options.Logger.Warn("segment: building a damaged index anew", "file", s.index.file.path)
+	_, err := s.index.rebuild(s, l.options.MaxFrameBytes)
+	if errors.Is(err, ErrCorrupt) {
+		return indexEntry{}, false, err
+	}
+	if err != nil { // no room for it, for example: do without
+		l.options.Logger.Warn("segment: cannot build the index", "file", s.index.file.path, "err", err)
+		return indexEntry{}, false, errIndexDamaged
+	}
+	return s.index.floor(before)
 }
 
 // walk calls visit with the frames of s from the seeked place on, until it returns

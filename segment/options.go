@@ -32,10 +32,10 @@ type Fencer interface {
 // Options say where a log is and how it behaves. FS, Dir and Identity are
 // required.
 type Options struct {
-	FS         vfs.FS
-	Dir        string // the generation's folder; made when missing
-	Identity   Identity
-	Generation uint64
+	FS         vfs.FS   // where all files are
+	Dir        string   // the generation's folder; made when missing
+	Identity   Identity // whose log it is; files of another one are refused
+	Generation uint64   // which life of the log; files of another one are refused
 
 	// SegmentBytes is the size at which the active segment is sealed and the
 	// next one begun. Default DefaultSegmentBytes. Retention deletes whole

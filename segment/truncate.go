@@ -118,7 +118,9 @@ func (l *Log) reopen(c cut) (*segment, vfs.File, error) {
 	cut := newSegment(o.FS, o.Dir, s.header, o.IndexIntervalBytes)
 	_, ok, err := cut.index.readTrailer()
 	if err == nil && !ok {
+		l.repairMu.Lock()
 		_, err = cut.index.rebuild(s, o.MaxFrameBytes)
+		l.repairMu.Unlock()
 	}
 	if err != nil {
 		return nil, nil, err

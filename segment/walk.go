@@ -30,6 +30,9 @@ type walker struct {
 	seg  *segment
 	end  int64 // of what may be read
 	max  int   // bytes in a frame
+	// ahead is how much the next read takes at least; it doubles up to the size
+	// of the buffer.
+	ahead int
 
 	buf    []byte // bytes of the file from bufPos on
 	bufPos int64
@@ -45,7 +48,7 @@ func newWalker(s *segment, file io.ReaderAt, at place, end int64, maxFrame, chun
 		pool = &scanBuffers
 	}
 	return &walker{at: at, file: file, seg: s, end: end, max: maxFrame,
-		bufPos: at.pos, room: pool.Get().(*[]byte), pool: pool}
+		bufPos: at.pos, ahead: chunk, room: pool.Get().(*[]byte), pool: pool}
 }
 
 // free gives the buffer back.
@@ -71,7 +74,8 @@ func (w *walker) bytes(n int) ([]byte, error) {
 	if n > len(room) {
 		room = make([]byte, n)
 	}
-	room = room[:min(int64(len(room)), w.end-w.at.pos)]
+	room = room[:min(int64(len(room)), int64(max(n, w.ahead)), w.end-w.at.pos)]
+	w.ahead = min(2*w.ahead, len(*w.room))
 	have := copy(room, rest)
 	got, err := w.file.ReadAt(room[have:], w.at.pos+int64(have))
 	if err != nil && !errors.Is(err, io.EOF) {

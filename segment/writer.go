@@ -114,7 +114,7 @@ func (a *appending) finish() Appended {
 	w := &a.log.writer
 	a.result.LastIndex, a.result.EndOffset = w.end.index-1, w.end.offset
 	a.result.Synced = w.synced == w.end.index-1
-	const keep = 64
+	const keep = 16
 	if cap(w.frames) > keep {
 		w.frames = nil
 	}
