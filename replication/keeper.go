@@ -2,7 +2,7 @@ package replication
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -205,9 +205,7 @@ func (p *Partition) retain(ctx context.Context, now time.Time) {
 		return
 	}
 	if p.r.removedTo.Load() < last {
-		ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
-		defer cancel()
-		if err := p.host.guard.snapshot(ctx, p.spec.Shard, last, snapshotTimeout); err != nil && !errors.Is(err, context.Canceled) {
+		if err := p.moveFirstIndex(ctx, last); err != nil {
 			p.host.logger.Warn("retention waits: Raft's first index could not be moved", "partition", p.name(), "err", err)
 			return
 		}
@@ -221,4 +219,36 @@ func (p *Partition) retain(ctx context.Context, now time.Time) {
 	if d.Segments > 0 {
 		p.host.emit(Event{Kind: EventRetention, Topic: p.spec.Topic, Partition: p.spec.Partition, Offset: log.StartOffset()})
 	}
+}
+
+// moveFirstIndex makes Raft give up its entries up to index. Raft keeps its newest entry; when that is to go as well, a void one is
+// proposed to stand behind it, which takes no offset.
+func (p *Partition) moveFirstIndex(ctx context.Context, index uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
+	defer cancel()
+	if p.r.currentLog().LastIndex() <= index {
+		rs, err := p.host.guard.propose(p.session, voidMarker[1:])
+		if err != nil {
+			return err
+		}
+		select {
+		case res := <-rs.ResultC():
+			if !res.Completed() {
+				return fmt.Errorf("%w: %s", ErrNotLeader, p.name())
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if err := p.host.guard.snapshot(ctx, p.spec.Shard, index, snapshotTimeout); err != nil {
+		return err
+	}
+	for p.r.removedTo.Load() < index { // the step worker does it some time after the snapshot
+		select {
+		case <-p.r.moved:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
 }

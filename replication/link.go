@@ -27,12 +27,21 @@ var pendingProposalShards uint64
 //go:linkname nodeReloadInterval github.com/lni/dragonboat/v4.nodeReloadInterval
 var nodeReloadInterval time.Duration
 
+//go:linkname entrySliceSize github.com/lni/dragonboat/v4/internal/raft.entrySliceSize
+var entrySliceSize uint64
+
+//go:linkname minEntrySliceSize github.com/lni/dragonboat/v4/internal/raft.minEntrySliceSize
+var minEntrySliceSize uint64
+
 const (
 	// proposalQueueMax bounds the proposals that wait for one replica's step worker. MaxInFlightBatches stays below it, so that
 	// dragonboat never refuses what the appender lets through.
 	proposalQueueMax = 64
 	readQueueMax     = 16
-	receiveQueueMax  = 64
+	receiveQueueMax  = 32
+	// entrySliceMax is how many entries Raft's tail in memory has room for. It keeps hold of the payloads of that many, applied or not.
+	entrySliceMax  = 64
+	entrySliceFree = 16
 	// reloadInterval is how often every worker walks all its replicas even when nothing happens.
 	reloadInterval = time.Second
 )
@@ -45,6 +54,7 @@ func shrinkQueues() {
 		incomingProposalsMaxLen = proposalQueueMax
 		incomingReadIndexMaxLen = readQueueMax
 		receiveQueueLen = receiveQueueMax
+		entrySliceSize, minEntrySliceSize = entrySliceMax, entrySliceFree
 		pendingProposalShards = 1 // one appender proposes to a replica, so sharding its table buys nothing
 		nodeReloadInterval = reloadInterval
 	})

@@ -123,6 +123,10 @@ func (d *logDB) IterateEntries(ents []pb.Entry, size, shard, id, low, high, maxS
 func (d *logDB) RemoveEntriesTo(shard, id, index uint64) error {
 	if r := d.replica(shard, id); r != nil {
 		r.removedTo.Store(max(r.removedTo.Load(), index))
+		select {
+		case r.moved <- struct{}{}:
+		default:
+		}
 	}
 	return nil
 }

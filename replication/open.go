@@ -40,7 +40,7 @@ func (p *Partition) open(create bool) error {
 	if replay != nil {
 		return fmt.Errorf("%w: %w", errReplay, replay)
 	}
-	r := &replica{host: h, key: k, dir: h.replicaDir(k), hooks: p}
+	r := newReplica(h, k, p)
 	r.lazySync.Store(p.spec.Settings.Fsync == FsyncInterval)
 	err := p.openFiles(r)
 	if errors.Is(err, fs.ErrNotExist) && create {
@@ -222,6 +222,5 @@ func (r *replica) closeFiles(clean bool) error {
 func (h *Host) PrepareReplica(spec PartitionSpec) error {
 	p := &Partition{host: h, spec: spec}
 	p.settings.Store(&spec.Settings)
-	k := spec.key()
-	return p.createFiles(&replica{host: h, key: k, dir: h.replicaDir(k), hooks: p})
+	return p.createFiles(newReplica(h, spec.key(), p))
 }

@@ -26,6 +26,7 @@ type replica struct {
 	lazySync  atomic.Bool   // fsync policy interval
 	latched   atomic.Bool   // see latchLocked; read without the lock by the transport
 	removedTo atomic.Uint64 // entries up to here are not replicated one by one any more
+	moved     chan struct{} // has room for one: removedTo grew
 
 	mu struct {
 		sync.Mutex
@@ -42,6 +43,10 @@ type replica struct {
 		overlay    map[uint64]pb.Entry
 		overlayEnd uint64
 	}
+}
+
+func newReplica(h *Host, k segment.Key, hooks replicaHooks) *replica {
+	return &replica{host: h, key: k, dir: h.replicaDir(k), hooks: hooks, moved: make(chan struct{}, 1)}
 }
 
 // replicaHooks is what the store tells the partition. The calls come from dragonboat's workers and must not block.
@@ -93,7 +98,7 @@ func (r *replica) save(u *pb.Update, g *saveGroup) {
 			r.latchLocked(err)
 			return
 		}
-		g.writes, g.syncers = append(g.writes, w), append(g.syncers, r)
+		g.writes, g.syncers = append(g.writes, w), append(g.syncers, r.mu.slots)
 		g.slots, g.seqs = append(g.slots, r), append(g.seqs, r.mu.slot.Seq)
 	}
 }
@@ -122,7 +127,7 @@ func (r *replica) appendLocked(entries []pb.Entry, g *saveGroup) error {
 	default:
 		g.queued = append(g.queued, p)
 		for _, w := range a.Writes {
-			g.writes, g.syncers = append(g.writes, w), append(g.syncers, r)
+			g.writes, g.syncers = append(g.writes, w), append(g.syncers, r.mu.log)
 		}
 	}
 	return nil
@@ -194,23 +199,6 @@ func (r *replica) stored(p pendingSave) {
 	}
 }
 
-// SyncJournaled implements segment.Syncer.
-func (r *replica) SyncJournaled() error {
-	r.mu.Lock()
-	log, slots, seq := r.mu.log, r.mu.slots, r.mu.slot.Seq
-	r.mu.Unlock()
-	if err := log.SyncJournaled(); err != nil {
-		r.latch(err)
-		return err
-	}
-	if err := slots.Sync(); err != nil {
-		r.latch(err)
-		return err
-	}
-	r.slotDurable(seq)
-	return nil
-}
-
 // putSlotLocked writes the newest state into the slot file, unsynced.
 func (r *replica) putSlotLocked() (segment.Write, error) {
 	s := r.mu.slot
@@ -261,7 +249,7 @@ func (r *replica) commitSlot() {
 		return
 	}
 	w, err := r.putSlotLocked()
-	seq := r.mu.slot.Seq
+	slots, seq := r.mu.slots, r.mu.slot.Seq
 	if err != nil {
 		r.latchLocked(err)
 	}
@@ -269,7 +257,7 @@ func (r *replica) commitSlot() {
 	if err != nil {
 		return
 	}
-	if j := r.host.db.journal; j != nil && j.Commit([]segment.Write{w}, []segment.Syncer{r}) == nil {
+	if j := r.host.db.journal; j != nil && j.Commit([]segment.Write{w}, []segment.Syncer{slots}) == nil {
 		r.slotDurable(seq)
 		return
 	}
@@ -310,7 +298,8 @@ func (r *replica) raftState() raftio.RaftState {
 	return rs
 }
 
-// iterate reads entries back for dragonboat. An unreadable one latches the replica: the caller gets what came before it.
+// iterate reads entries back for dragonboat, which panics when one is missing. An unreadable one latches the replica, and void entries stand in
+// for what cannot be read: they never leave this node.
 func (r *replica) iterate(ents []pb.Entry, size, low, high, maxSize uint64) ([]pb.Entry, uint64, error) {
 	for low < high {
 		if e, ok := r.overlaid(low); ok {
@@ -324,12 +313,18 @@ func (r *replica) iterate(ents []pb.Entry, size, low, high, maxSize uint64) ([]p
 		if maxSize > size {
 			budget = maxSize - size
 		}
-		frames, err := r.currentLog().Entries(nil, low, high, budget)
-		if err != nil && !errors.Is(err, segment.ErrCompacted) && !errors.Is(err, segment.ErrUnavailable) {
-			r.latch(err)
-		}
+		log := r.currentLog()
+		frames, err := log.Entries(nil, low, high, budget)
 		if len(frames) == 0 {
-			return ents, size, nil
+			if err == nil || errors.Is(err, segment.ErrCompacted) || errors.Is(err, segment.ErrUnavailable) {
+				return ents, size, nil
+			}
+			r.latch(err)
+			term, err := log.Term(low)
+			if err != nil {
+				term = log.LastTerm()
+			}
+			frames = append(frames, segment.Entry{Index: low, Term: term, Kind: segment.KindVoid})
 		}
 		for i := range frames {
 			e := toRaft(&frames[i])
