@@ -196,7 +196,7 @@ func (p *Partition) name() string { return fmt.Sprintf("%s-%d", p.spec.Topic, p.
 func (p *Partition) SetSettings(s Settings) {
 	p.settings.Store(&s)
 	if p.r != nil {
-		p.r.lazySync.Store(s.Fsync == FsyncInterval)
+		p.r.setLazySync(s.Fsync == FsyncInterval)
 		if err := p.r.currentLog().Configure(s.SegmentBytes, max(s.SegmentAge, 0)); err != nil {
 			p.host.logger.Warn("the segments' size was not changed", "partition", p.name(), "err", err)
 		}

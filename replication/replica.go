@@ -186,6 +186,19 @@ func (r *replica) syncLog() {
 	}
 }
 
+// setLazySync changes the fsync policy. What was appended under interval is made durable before anything is under commit: a redo record
+// in the journal is of no use behind bytes that were lost.
+func (r *replica) setLazySync(lazy bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !lazy && r.lazySync.Load() && !r.latched.Load() {
+		if err := r.mu.log.Sync(); err != nil {
+			r.latchLocked(err)
+		}
+	}
+	r.lazySync.Store(lazy)
+}
+
 func (r *replica) markDurable(index uint64) {
 	r.mu.Lock()
 	log := r.mu.log
