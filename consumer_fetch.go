@@ -51,9 +51,6 @@ func (c *Consumer) decodeLocked(out []Record) []Record {
 		limit = int(^uint(0) >> 1)
 	}
 	m.decoder.release()
-	if m.current == nil {
-		m.used = 0
-	}
 	inflated, turns := 0, len(m.assigned)
 	for len(out) < limit && inflated < inflatedMax {
 		if m.current != nil {
@@ -65,6 +62,9 @@ func (c *Consumer) decodeLocked(out []Record) []Record {
 				}
 			}
 			continue
+		}
+		if len(out) == 0 {
+			m.used = 0 // nothing in the buffer is in use
 		}
 		if turns == 0 || m.used >= c.config.MaxPollBytes {
 			break

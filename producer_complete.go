@@ -102,15 +102,21 @@ func (p *producerPartition) failLocked(b *pendingBatch, err error) {
 	}
 }
 
-// popLocked takes finished batches off the head of the queue, so that results
-// are given in order.
+// popLocked takes finished batches off the queue, up to the first one whose
+// records have no result yet, so that results are given in order.
 func (p *producerPartition) popLocked() {
 	m := &p.mu
-	n := 0
-	for n < len(m.queue) && m.queue[n].state == batchDone {
-		b := m.queue[n]
-		m.queue[n] = nil
-		n++
+	kept := m.queue[:0]
+	i := 0
+	for ; i < len(m.queue); i++ {
+		b := m.queue[i]
+		if b.state != batchDone {
+			if !b.reported {
+				break
+			}
+			kept = append(kept, b)
+			continue
+		}
 		b.free(&p.producer.budget)
 		if b.reported {
 			b.reset()
@@ -119,11 +125,10 @@ func (p *producerPartition) popLocked() {
 			p.deliverLocked(b)
 		}
 	}
-	if n == 0 {
-		return
+	if gone := i - len(kept); gone > 0 {
+		m.next = max(m.next-gone, 0)
+		m.queue = slices.Delete(m.queue, len(kept), i)
 	}
-	m.next = max(m.next-n, 0)
-	m.queue = slices.Delete(m.queue, 0, n)
 }
 
 // deliverLocked gives the batch's records their result: to waiting goroutines

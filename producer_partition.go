@@ -75,6 +75,10 @@ func (p *producerPartition) setTopic(t *producerTopic) {
 	defer p.mu.Unlock()
 	p.mu.topic = t
 	p.mu.limit = min(p.producer.config.BatchBytes, t.maxMessage)
+	if p.mu.open != nil && p.mu.open.limit > p.mu.limit {
+		p.closeOpenLocked(p.producer.now())
+		p.producer.sender.schedule(p, 0)
+	}
 }
 
 // wrap says which partition a record was meant for.

@@ -28,6 +28,12 @@ type stickyState struct {
 	lone      atomic.Bool  // it was a single record that somebody waits for
 }
 
+func newStickyState() *stickyState {
+	s := &stickyState{}
+	s.lastSent.Store(-earlyInterval)
+	return s
+}
+
 // producerIdentity is what makes a producer's batches recognisable.
 type producerIdentity struct {
 	id    int64
@@ -91,7 +97,7 @@ func (p *Producer) refreshTopic(ctx context.Context, name string, version uint64
 		return nil, fmt.Errorf("billet: produce to topic %q: %w", name, ErrClosed)
 	}
 	t := &producerTopic{name: name, id: state.ID, version: version,
-		maxMessage: state.MaxMessage, shared: &stickyState{}}
+		maxMessage: state.MaxMessage, shared: newStickyState()}
 	if old, ok := p.topics.Load(name); ok {
 		if o := old.(*producerTopic); o.id == state.ID {
 			t.shared = o.shared
