@@ -3,20 +3,16 @@ package lint
 import (
 	"go/ast"
 	"go/token"
+	"strings"
 	"testing"
 )
 
-// globalExceptions are package variables that change and may: "file: name".
+// globalExceptions are package variables that change and may: "file: name", and
+// "file: linkname" for all those of other packages that the file names so.
 var globalExceptions = newExceptions([]exception{
-	{"replication/link.go: incomingProposalsMaxLen", linked},
-	{"replication/link.go: incomingReadIndexMaxLen", linked},
-	{"replication/link.go: receiveQueueLen", linked},
-	{"replication/link.go: pendingProposalShards", linked},
-	{"replication/link.go: nodeReloadInterval", linked},
+	{"replication/link.go: linkname", "dragonboat's own variables: it offers no other way, and they are set once to constants"},
 	{"replication/raftlog.go: raftSink", "dragonboat has one logger for the process; this one holds only the hosts that are open"},
 })
-
-const linked = "dragonboat's own variable, reached by linkname: it offers no other way, and it is set once to constants"
 
 // checkGlobals looks for package variables that change: those that a function of
 // the package assigns to, counts up or sends to, and those of types that exist to
@@ -36,6 +32,9 @@ func checkGlobals(group []*source) []finding {
 		}
 		library = append(library, s)
 		for _, spec := range globalSpecs(s) {
+			if isLinked(s, spec) && globalExceptions.allow(s.path+": linkname") {
+				continue
+			}
 			for _, name := range spec.Names {
 				if name.Name != "_" {
 					globals[name.Name] = &variable{s, name.Pos(), changingType(s, spec)}
@@ -76,6 +75,20 @@ func globalSpecs(s *source) []*ast.ValueSpec {
 		}
 	}
 	return specs
+}
+
+// isLinked tells a variable of another package, reached by its name. The
+// directive stands in the line above.
+func isLinked(s *source, spec *ast.ValueSpec) bool {
+	line := s.fset.Position(spec.Pos()).Line
+	for _, group := range s.file.Comments {
+		for _, c := range group.List {
+			if strings.HasPrefix(c.Text, "//go:linkname ") && s.fset.Position(c.Pos()).Line == line-1 {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // changingType says why a variable's type is meant for change, or "".
@@ -187,6 +200,8 @@ func TestGlobalsCanFail(t *testing.T) {
 		{"mutex", "a.go", "package p\nimport \"sync\"\nvar mu sync.Mutex\n", []string{"sync.Mutex"}},
 		{"atomic", "a.go", "package p\nimport \"sync/atomic\"\nvar p atomic.Pointer[int]\nvar n = &atomic.Int64{}\n", []string{"atomic", "atomic"}},
 		{"channel", "a.go", "package p\nvar c chan int\n", []string{"a channel"}},
+		{"linked", "a.go", "package p\n//go:linkname n other.n\nvar n int\nfunc f() { n++ }\n", []string{"variable n"}},
+		{"linked where it may", "replication/link.go", "package p\n//go:linkname n other.n\nvar n int\nvar m int\nfunc f() { n++; m++ }\n", []string{"variable m"}},
 		{"shadowed", "a.go", "package p\nvar level = 1\nfunc f() { level := 1; level = 2; _ = level }\nfunc g(level int) { level++ }\n", nil},
 		{"test", "a_test.go", "package p\nvar n int\nfunc f() { n++ }\n", nil},
 		{"program", "examples/p/main.go", "package main\nvar n int\nfunc f() { n++ }\n", nil},

@@ -3,6 +3,7 @@ package lint
 import (
 	"encoding/json"
 	"fmt"
+	"go/format"
 	"go/parser"
 	"go/token"
 	"os"
@@ -65,6 +66,10 @@ func checkSnippets(s *source) []finding {
 		}
 		if err != nil {
 			found = append(found, finding{p.path, p.line, "Go code that does not parse: " + err.Error()})
+			continue
+		}
+		if formatted, err := format.Source([]byte(p.text)); err == nil && string(formatted) != p.text {
+			found = append(found, finding{p.path, p.line, "Go code that is not as gofmt writes it"})
 		}
 	}
 	return found
@@ -123,6 +128,7 @@ func TestSnippetsParseCanFail(t *testing.T) {
 		{"statements", "README.md", block("x := 1\nf(x)\n"), nil},
 		{"bad", "README.md", block("x := \n"), []string{"README.md:4: Go code"}},
 		{"bad program", "README.md", block("package main\n\nx := 1\n"), []string{"README.md:4: Go code"}},
+		{"not formatted", "README.md", block("x :=  1\n"), []string{"README.md:4: Go code that is not"}},
 		{"note", "docs/design/0001-a.md", block("f(...)\n"), nil},
 		{"other", "a.txt", block("x := \n"), nil},
 	})
