@@ -19,6 +19,10 @@ type Log struct {
 	writeMu sync.Mutex // the one writer
 	writer  writer     // under writeMu
 
+	// retainMu is held while segments are deleted at either end. Appends go on
+	// while they are at the front.
+	retainMu sync.Mutex
+
 	checkpointMu sync.Mutex
 	checkpoints  checkpoints // under checkpointMu
 
@@ -186,6 +190,8 @@ func (l *Log) Failed() error {
 func (l *Log) Close(durable bool) error {
 	l.writeMu.Lock()
 	defer l.writeMu.Unlock()
+	l.retainMu.Lock()
+	defer l.retainMu.Unlock()
 	l.checkpointMu.Lock()
 	defer l.checkpointMu.Unlock()
 	if l.closed.Load() {

@@ -303,9 +303,6 @@ func (l *Log) OffsetForTime(ts, limit int64) (offset, timestamp int64, ok bool, 
 	return 0, 0, false, nil
 }
 
-// maxDecompressed bounds what one batch decompresses to in a look-up by time.
-const maxDecompressed = 1 << 30
-
 // recordAtTime looks for the record inside the batch at w.
 func (l *Log) recordAtTime(w *walker, f *frame, ts int64) (offset, timestamp int64, ok bool, err error) {
 	b, err := w.body(f)
@@ -313,7 +310,7 @@ func (l *Log) recordAtTime(w *walker, f *frame, ts int64) (offset, timestamp int
 		return 0, 0, false, err
 	}
 	var r batch.Reader
-	if err := r.Reset(batch.Batch(b), maxDecompressed); err != nil {
+	if err := r.Reset(batch.Batch(b), 0); err != nil {
 		return 0, 0, false, err
 	}
 	var record batch.Record

@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"fmt"
 	"os"
 	"runtime"
 	"testing"
@@ -152,5 +153,27 @@ func TestIdleMemory(t *testing.T) {
 	t.Logf("%d bytes for an idle log", used)
 	if used > 8<<10 {
 		t.Errorf("%d bytes for an idle log", used)
+	}
+}
+
+// TestFailuresCloseFiles lets each operation fail and counts descriptors.
+func TestFailuresCloseFiles(t *testing.T) {
+	root, err := os.MkdirTemp("/dev/shm", "billet")
+	if err != nil {
+		root = t.TempDir()
+	}
+	defer os.RemoveAll(root)
+	before := openFiles(t)
+	for n := 1; ; n++ {
+		trigger := vfs.FailNth(n, func(op vfs.Op, _ string) bool { return op != vfs.OpClose }, nil)
+		o := playOptions(vfs.Inject(vfs.OS, trigger.Fault))
+		o.Dir = fmt.Sprintf("%s/%d", root, n)
+		_ = play(t, o, func(*twin, *twin) {})
+		if after := openFiles(t); after != before {
+			t.Fatalf("operation %d failed: %d files open, %d before", n, after, before)
+		}
+		if !trigger.Fired() {
+			break
+		}
 	}
 }

@@ -62,6 +62,7 @@ func (l *Log) lastTimeLocked(n int) time.Time {
 
 // Retain deletes the segments that r says. StartOffset and FirstIndex move up to
 // the next segment. Cursors that are in a deleted segment read it to its end.
+// Appends may go on beside it.
 func (l *Log) Retain(r Retention) (Deleted, error) {
 	return l.deleteFront(func() int { return l.expiredLocked(r) }, r.BelowIndex)
 }
@@ -83,8 +84,8 @@ func (l *Log) DeleteBelow(offset int64, belowIndex uint64) (Deleted, error) {
 // deleteFront deletes as many segments from the front as count says, but none with
 // entries at or above belowIndex.
 func (l *Log) deleteFront(count func() int, belowIndex uint64) (Deleted, error) {
-	l.writeMu.Lock()
-	defer l.writeMu.Unlock()
+	l.retainMu.Lock()
+	defer l.retainMu.Unlock()
 	if err := l.check(); err != nil {
 		return Deleted{}, err
 	}
@@ -113,17 +114,16 @@ func (l *Log) deleteFront(count func() int, belowIndex uint64) (Deleted, error) 
 // deleteFirst takes the first segment out of sight and deletes it.
 func (l *Log) deleteFirst() (int64, error) {
 	l.mu.Lock()
-	before := l.mu.segments
-	l.mu.segments = before[1:]
+	s := l.mu.segments[0]
+	l.mu.segments = l.mu.segments[1:]
 	if l.mu.warm != nil {
 		l.mu.warm.log.release()
 		l.mu.warm = nil
 	}
 	l.mu.Unlock()
-	s := before[0]
 	if err := l.options.FS.Remove(s.log.path); err != nil {
 		l.mu.Lock()
-		l.mu.segments = before
+		l.mu.segments = append([]*segment{s}, l.mu.segments...)
 		l.mu.Unlock()
 		return 0, err
 	}

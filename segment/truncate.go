@@ -32,6 +32,8 @@ type cut struct {
 
 // truncate is Truncate for the writer.
 func (l *Log) truncate(from uint64) error {
+	l.retainMu.Lock()
+	defer l.retainMu.Unlock()
 	first, last := l.FirstIndex(), l.LastIndex()
 	if from == last+1 {
 		return nil
