@@ -20,6 +20,9 @@ type family struct {
 	sides    []*side
 	cases    []benchCase
 	parallel bool // sides of one round run at once: for memory, not for time
+	// warmBytes of page cache are filled and freed before each run in a fresh
+	// directory, for work that writes about as much: see warm.
+	warmBytes int64
 }
 
 // side is one way to do a family's work.

@@ -6,7 +6,12 @@ import (
 	"time"
 )
 
-const kib = 1024
+const (
+	kib = 1024
+	// inFlightDefault is billet's ProducerConfig.MaxInFlight: as many batches
+	// of a partition as one sync can make durable together.
+	inFlightDefault = 5
+)
 
 // ingestSide measures a load into a fresh system.
 func ingestSide(name string, k kind, open opener, s shape, l load) *side {
@@ -30,20 +35,23 @@ func durableProduce(o options) family {
 	payloads := newPool(poolBytes)
 	l := load{pool: payloads, size: kib, feeders: 1, duration: o.duration(2 * time.Second), records: o.records(1 << 20)}
 	blocks := load{pool: payloads, size: o.batchBytes, feeders: 1, duration: l.duration}
+	window := blocks
+	window.size *= inFlightDefault
 	ours := metric{side: "billet", name: "MB/s"}
 	limit := metric{side: "overwrite", name: "MB/s"}
-	appended := []metric{{side: "append", name: "MB/s"}}
-	line := benchCase{unit: "MB/s", billet: ours, limit: limit, extra: appended, fields: "limit_is=overwrite+fdatasync"}
+	others := []metric{{side: "append", name: "MB/s"}, {side: "overwrite-window", name: "MB/s"}}
+	line := benchCase{unit: "MB/s", billet: ours, limit: limit, extra: others, fields: "limit_is=overwrite+fdatasync"}
 	async, atomic := line, line
 	async.name, async.peers = "durable-produce-1KiB-1p-async", []metric{{side: "jetstream-async", name: "MB/s"}}
 	async.goals = []goal{limitAtLeast(0.8), peerTimes(40)}
 	atomic.name, atomic.peers = "durable-produce-1KiB-1p-atomic-batches", []metric{{side: "jetstream-atomic", name: "MB/s"}}
 	atomic.goals = []goal{limitAtLeast(0.8), peerTimes(4)}
 	return family{
-		name: "durable-produce",
+		name: "durable-produce", warmBytes: o.records(3 << 28),
 		sides: []*side{
 			{name: "overwrite", prepare: prepareOverwrite, run: rawWrites(newOverwriter, blocks, true, 1)},
 			{name: "append", run: rawWrites(newAppender, blocks, true, 1)},
+			{name: "overwrite-window", prepare: prepareOverwrite, run: rawWrites(newOverwriter, window, true, 1)},
 			ingestSide("billet", kindBillet, openBillet, shape{Partitions: 1, Durable: true, BatchBytes: o.batchBytes}, l),
 			ingestSide("jetstream-async", kindPeer, openJetStream, shape{Partitions: 1, Durable: true, Ingest: "async"}, l),
 			ingestSide("jetstream-atomic", kindPeer, openJetStream, shape{Partitions: 1, Durable: true, Ingest: "atomic"}, l),
@@ -72,7 +80,7 @@ func intervalFamily(o options, name string, size int, unit string) family {
 	four := one
 	four.feeders = partitions
 	f := family{
-		name: name,
+		name: name, warmBytes: o.records(5 << 28),
 		sides: []*side{
 			ingestSide("billet", kindBillet, openBillet, shape{Partitions: partitions, BatchBytes: o.batchBytes}, one),
 			ingestSide("jetstream-async", kindPeer, openJetStream, shape{Partitions: 1, Ingest: "async"}, four),

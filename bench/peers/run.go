@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -93,7 +94,7 @@ func (f family) runSide(ctx context.Context, dir string, s *side, profileDir str
 	dir = sideDir(dir, s)
 	if s.prepare == nil {
 		defer os.RemoveAll(dir)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
+		if err := errors.Join(os.MkdirAll(dir, 0o755), warm(dir, f.warmBytes)); err != nil {
 			return nil, err
 		}
 	}
@@ -155,6 +156,27 @@ func settle(dir string) {
 		notes.Printf("sync %s: %v", dir, err)
 	}
 	time.Sleep(50 * time.Millisecond)
+}
+
+// warm fills size bytes of page cache and frees them. On a virtual machine the
+// host may have taken free memory back, and whoever comes first then pays for
+// getting it again: several times what a write costs otherwise.
+func warm(dir string, size int64) (err error) {
+	if size == 0 {
+		return nil
+	}
+	w, err := newAppender(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	block := newPool(1<<20+1).record(0, 1<<20)
+	for range size / int64(len(block)) {
+		if err := w.write(block); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // profile writes a CPU profile of this process until stop.
