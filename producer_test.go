@@ -414,7 +414,11 @@ func TestProducerBuffer(t *testing.T) {
 				sent.Add(1)
 			}
 		}()
-		waitFor(t, func() bool { r.p.budget.mu.Lock(); defer r.p.budget.mu.Unlock(); return len(r.p.budget.mu.waiters) == 1 })
+		waitFor(t, func() bool {
+			r.p.budget.mu.Lock()
+			defer r.p.budget.mu.Unlock()
+			return len(r.p.budget.mu.waiters) == 1
+		})
 		cancel()
 		if err := <-blocked; !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
@@ -465,17 +469,20 @@ func TestProducerRefuses(t *testing.T) {
 		call func() error
 		want error
 	}{
-		"no topic":        {produce(r.ctx, Record{Topic: "none"}), ErrUnknownTopic},
-		"empty topic":     {produce(r.ctx, Record{}), ErrUnknownTopic},
-		"no partition":    {produce(r.ctx, Record{Topic: "t", Partition: 2}), ErrUnknownTopic},
-		"below 0":         {produce(r.ctx, Record{Topic: "t", Partition: -1}), ErrUnknownTopic},
-		"too large":       {produce(r.ctx, Record{Topic: "small", Value: make([]byte, 1024)}), ErrRecordTooLarge},
-		"large headers":   {produce(r.ctx, Record{Topic: "small", Headers: []Header{{Key: strings.Repeat("h", 1024)}}}), ErrRecordTooLarge},
-		"ended":           {produce(ended, Record{Topic: "t"}), context.Canceled},
-		"ended sync":      {func() error { _, err := r.p.ProduceSync(ended, Record{Topic: "t"}); return err }, context.Canceled},
-		"ended flush":     {func() error { return r.p.Flush(ended) }, context.Canceled},
-		"sync no topic":   {func() error { _, err := r.p.ProduceSync(r.ctx, Record{}); return err }, ErrUnknownTopic},
-		"sync too large":  {func() error { _, err := r.p.ProduceSync(r.ctx, Record{Topic: "small", Value: make([]byte, 1024)}); return err }, ErrRecordTooLarge},
+		"no topic":      {produce(r.ctx, Record{Topic: "none"}), ErrUnknownTopic},
+		"empty topic":   {produce(r.ctx, Record{}), ErrUnknownTopic},
+		"no partition":  {produce(r.ctx, Record{Topic: "t", Partition: 2}), ErrUnknownTopic},
+		"below 0":       {produce(r.ctx, Record{Topic: "t", Partition: -1}), ErrUnknownTopic},
+		"too large":     {produce(r.ctx, Record{Topic: "small", Value: make([]byte, 1024)}), ErrRecordTooLarge},
+		"large headers": {produce(r.ctx, Record{Topic: "small", Headers: []Header{{Key: strings.Repeat("h", 1024)}}}), ErrRecordTooLarge},
+		"ended":         {produce(ended, Record{Topic: "t"}), context.Canceled},
+		"ended sync":    {func() error { _, err := r.p.ProduceSync(ended, Record{Topic: "t"}); return err }, context.Canceled},
+		"ended flush":   {func() error { return r.p.Flush(ended) }, context.Canceled},
+		"sync no topic": {func() error { _, err := r.p.ProduceSync(r.ctx, Record{}); return err }, ErrUnknownTopic},
+		"sync too large": {func() error {
+			_, err := r.p.ProduceSync(r.ctx, Record{Topic: "small", Value: make([]byte, 1024)})
+			return err
+		}, ErrRecordTooLarge},
 		"sync wrong part": {func() error { _, err := r.p.ProduceSync(r.ctx, Record{Topic: "t", Partition: 9}); return err }, ErrUnknownTopic},
 	} {
 		if err := c.call(); !errors.Is(err, c.want) {
