@@ -339,11 +339,11 @@ func TestOpenFaults(t *testing.T) {
 func openWithFault(t *testing.T, n int) bool {
 	mem := vfs.NewMem()
 	fault := vfs.FailNth(n, nil, syscall.EIO)
-	l, err := open(Config{Dir: "d", DiskReserve: -1}, seams{fs: vfs.Inject(mem, fault.Fault)})
+	l, err := open(Config{Dir: "d", DiskReserve: -1, JournalBytes: 1 << 20}, seams{fs: vfs.Inject(mem, fault.Fault)})
 	if err == nil {
 		err = l.Close()
 	}
-	again, err2 := open(Config{Dir: "d", DiskReserve: -1}, seams{fs: mem})
+	again, err2 := open(Config{Dir: "d", DiskReserve: -1, JournalBytes: 1 << 20}, seams{fs: mem})
 	if err2 != nil {
 		t.Errorf("operation %d failed (%v); the next open: %v", n, err, err2)
 		return false
