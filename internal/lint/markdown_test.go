@@ -124,7 +124,7 @@ func TestSnippetsParseCanFail(t *testing.T) {
 	block := func(code string) string { return "Text.\n\n```go\n" + code + "```\n\n    x := ]\n\n```sh\nls ]\n```\n" }
 	try(t, checkSnippets, []example{
 		{"program", "README.md", block("package main\n\nfunc main() {}\n"), nil},
-		{"declaration", "README.md", block("func f() {}\ntype t int\n"), nil},
+		{"declaration", "README.md", block("func f() {}\n\ntype t int\n"), nil},
 		{"statements", "README.md", block("x := 1\nf(x)\n"), nil},
 		{"bad", "README.md", block("x := \n"), []string{"README.md:4: Go code"}},
 		{"bad program", "README.md", block("package main\n\nx := 1\n"), []string{"README.md:4: Go code"}},
