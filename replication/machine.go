@@ -45,12 +45,12 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 		if p.r.latched.Load() {
 			continue // what a latched replica applies may be in memory only: nobody is told
 		}
-		f, err := log.Frame(e.Index)
+		effective, err := p.r.effective(log, e)
 		if err != nil {
 			p.r.latch(err)
 			continue
 		}
-		if f.Kind == segment.KindData {
+		if effective {
 			m.ready = p.applyLocked(batch.Batch(e.Cmd), m.ready)
 		}
 		p.mu.applied = e.Index
@@ -64,6 +64,16 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 		m.ready[i] = completion{}
 	}
 	return entries, nil
+}
+
+// effective says whether the batch of an entry took effect when it was stored.
+func (r *replica) effective(log *segment.Log, e *sm.Entry) (bool, error) {
+	if e.Index <= r.opened.Load() {
+		// It was read back from the log, which gives a void marker for what took no effect.
+		return len(e.Cmd) > len(voidMarker), nil
+	}
+	f, err := log.Frame(e.Index)
+	return f.Kind == segment.KindData, err
 }
 
 // Lookup is dragonboat's way to read; ours go to the log.

@@ -150,6 +150,7 @@ func (r *replica) adopt(log *segment.Log, slots *segment.SlotFile, slot segment.
 		// A vote in that term would have been durable before its first entry.
 		r.mu.state.Term, r.mu.state.Vote = t, 0
 	}
+	r.opened.Store(log.LastIndex())
 	r.mu.cause, r.mu.overlay, r.mu.overlayEnd = nil, nil, 0
 	r.latched.Store(false)
 }

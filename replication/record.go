@@ -125,6 +125,7 @@ func (r *replica) installLocked(s pb.Snapshot) error {
 	r.mu.state.Term = max(r.mu.state.Term, s.Term)
 	old := r.mu.log
 	r.mu.slot, r.mu.log = img, log
+	r.opened.Store(log.LastIndex())
 	if _, err := r.putSlotLocked(); err != nil {
 		return err
 	}

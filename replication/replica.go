@@ -25,6 +25,7 @@ type replica struct {
 
 	lazySync  atomic.Bool   // fsync policy interval
 	latched   atomic.Bool   // see latchLocked; read without the lock by the transport
+	opened    atomic.Uint64 // entries up to here were in the log when it was opened, and are still the same
 	removedTo atomic.Uint64 // entries up to here are not replicated one by one any more
 	moved     chan struct{} // has room for one: removedTo grew
 
@@ -114,6 +115,7 @@ func (r *replica) appendLocked(entries []pb.Entry, g *saveGroup) error {
 	if err := r.lowerMarkLocked(entries[0].Index - 1); err != nil {
 		return err
 	}
+	r.opened.Store(min(r.opened.Load(), entries[0].Index-1))
 	a, err := r.mu.log.Append(g.entries)
 	if err != nil {
 		return err
