@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/billetlog/billet/internal/batch"
+	"github.com/billetlog/billet/replication"
 )
 
 // BenchmarkProducer measures Produce against partitions that answer at once and
@@ -112,6 +115,7 @@ func BenchmarkProduceSync(b *testing.B) {
 			b.Fatal(err)
 		}
 		value := make([]byte, 1024)
+		b.Run(fmt.Sprintf("fsync=%s/call=append", fsync), func(b *testing.B) { benchmarkAppend(b, l, value) })
 		b.Run(fmt.Sprintf("fsync=%s/call=log", fsync), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
@@ -136,6 +140,33 @@ func BenchmarkProduceSync(b *testing.B) {
 	}
 }
 
+// benchmarkAppend is the same without the root: the least that Produce can cost.
+func benchmarkAppend(b *testing.B, l *Log, value []byte) {
+	log, err := l.catalog.Partition("t", 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := log.Writable(context.Background()); err != nil {
+		b.Fatal(err)
+	}
+	var builder batch.Builder
+	builder.Reset(batch.BuilderOptions{})
+	builder.Append(time.Now().UnixMilli(), nil, value, nil)
+	bytes, err := builder.Finish()
+	if err != nil {
+		b.Fatal(err)
+	}
+	done := make(chan appendResult, 1)
+	answer := func(r appendResult) { done <- r }
+	b.ReportAllocs()
+	for b.Loop() {
+		log.Append(bytes, replication.AppendOptions{Acks: replication.AcksAll}, answer)
+		if r := <-done; r.Err != nil {
+			b.Fatal(r.Err)
+		}
+	}
+}
+
 // BenchmarkPoll measures decoding from memory.
 func BenchmarkPoll(b *testing.B) {
 	for _, size := range []int{100, 1024} {
@@ -156,6 +187,105 @@ func BenchmarkPoll(b *testing.B) {
 			b.ReportAllocs()
 			b.ResetTimer()
 			for n < b.N {
+				records, err := c.Poll(ctx)
+				if err != nil {
+					b.Fatal(err)
+				}
+				n += len(records)
+				if lag, _ := c.Lag("t", 0); lag == 0 {
+					_ = c.SeekToBeginning("t")
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkHandover measures the time from Produce to a waiting consumer, one
+// record in flight at a time.
+func BenchmarkHandover(b *testing.B) {
+	ctx := context.Background()
+	for _, kind := range []string{"log", "producer"} {
+		b.Run("call="+kind, func(b *testing.B) {
+			l := openTest(b, Config{Dir: b.TempDir()})
+			if err := l.CreateTopic(ctx, Topic{Name: "t", Fsync: FsyncInterval}); err != nil {
+				b.Fatal(err)
+			}
+			p, err := l.NewProducer(ProducerConfig{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer p.Close()
+			c, err := l.NewConsumer(ConsumerConfig{Topics: []string{"t"}})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer c.Close()
+			sent, got := make(chan time.Time, 1), make(chan time.Duration, 1)
+			go func() {
+				for {
+					records, err := c.Poll(ctx)
+					if err != nil {
+						return
+					}
+					for range records {
+						got <- time.Since(<-sent)
+					}
+				}
+			}()
+			var all []time.Duration
+			value := make([]byte, 1024)
+			for b.Loop() {
+				sent <- time.Now()
+				r := Record{Topic: "t", Value: value}
+				if kind == "log" {
+					_, err = l.Produce(ctx, r)
+				} else {
+					err = p.Produce(ctx, r, nil)
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+				all = append(all, <-got)
+				time.Sleep(500 * time.Microsecond)
+			}
+			slices.Sort(all)
+			b.ReportMetric(float64(all[len(all)/2].Nanoseconds())/1e3, "p50-µs")
+			b.ReportMetric(float64(all[len(all)*99/100].Nanoseconds())/1e3, "p99-µs")
+		})
+	}
+}
+
+// BenchmarkConsumeDisk reads what was written before, from the page cache.
+func BenchmarkConsumeDisk(b *testing.B) {
+	ctx := context.Background()
+	for _, size := range []int{100, 1024} {
+		b.Run(fmt.Sprintf("size=%d", size), func(b *testing.B) {
+			l := openTest(b, Config{Dir: b.TempDir()})
+			if err := l.CreateTopic(ctx, Topic{Name: "t", Fsync: FsyncInterval}); err != nil {
+				b.Fatal(err)
+			}
+			p, err := l.NewProducer(ProducerConfig{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			value := bytes.Repeat([]byte("v"), size)
+			for range (256 << 20) / size {
+				if err := p.Produce(ctx, Record{Topic: "t", Value: value}, nil); err != nil {
+					b.Fatal(err)
+				}
+			}
+			if err := p.Close(); err != nil {
+				b.Fatal(err)
+			}
+			c, err := l.NewConsumer(ConsumerConfig{Topics: []string{"t"}})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer c.Close()
+			b.SetBytes(int64(size))
+			b.ReportAllocs()
+			b.ResetTimer()
+			for n := 0; n < b.N; {
 				records, err := c.Poll(ctx)
 				if err != nil {
 					b.Fatal(err)

@@ -320,7 +320,12 @@ func TestConsumerOutOfRange(t *testing.T) {
 		r.logs[0].setStart(20)
 		_ = r.c.Seek("t", 0, c.seek)
 		if c.policy == ResetToLatest {
-			time.AfterFunc(time.Millisecond, func() { r.fill(0, 1, batch.None) })
+			go func() { // when it has been reset
+				for at, _ := r.c.Position("t", 0); at != 100; at, _ = r.c.Position("t", 0) {
+					time.Sleep(50 * time.Microsecond)
+				}
+				r.fill(0, 1, batch.None)
+			}()
 		}
 		got, err := r.c.Poll(r.ctx)
 		var out *OffsetError

@@ -64,9 +64,10 @@ type ProducerConfig struct {
 	// most 1 minute.
 	Linger time.Duration
 	// MaxInFlight bounds the batches of one partition that are sent and not yet
-	// acknowledged. Default 5; at most 16, the number of batches by which a
-	// partition recognises repetitions, or 64 with DisableIdempotence, where
-	// more than 1 lets retries change the order.
+	// acknowledged. Default and, unless DisableIdempotence is set, bound: 16,
+	// the number of batches by which a partition recognises repetitions. With
+	// DisableIdempotence up to 64, where more than 1 lets retries change the
+	// order.
 	MaxInFlight int
 	// BufferBytes bounds the memory of records that are not acknowledged yet.
 	// Default 32 MiB; at least two batches. When it is used up, Produce waits,
@@ -106,7 +107,7 @@ const (
 	maxBatchBytes          = 16 << 20
 	maxLinger              = time.Minute
 	maxIdempotentInFlight  = replication.MaxIdempotentInFlight
-	defaultMaxInFlight     = 5
+	defaultMaxInFlight     = maxIdempotentInFlight
 	maxInFlightBatches     = 64
 	defaultBufferBytes     = 32 << 20
 	defaultDeliveryTimeout = 2 * time.Minute

@@ -14,11 +14,16 @@ import (
 // never is a time that does not come, in nanoseconds.
 const never = math.MaxInt64
 
-// earlyInterval is the least time between two batches that are sent although
-// they are not full and nobody is known to wait for them. It makes batches grow
-// under load: a stream of records is cut into at most this many pieces, while a
-// record that comes alone goes at once.
-const earlyInterval = int64(250 * time.Microsecond)
+// The least time, in nanoseconds, between two batches that are sent although they
+// are not full and nobody is known to wait for them. It makes batches grow under
+// load, while a record that comes alone goes at once. Up to some 30,000 records a
+// second batches have few records and may follow each other closely, since waiting
+// would cost more time than it saves work; above that they are spaced out.
+const (
+	earlyRecords     = 8
+	earlyIntervalFew = int64(25 * time.Microsecond)
+	earlyInterval    = int64(250 * time.Microsecond)
+)
 
 // producerPartition is a Producer's side of one partition: an open batch, and in
 // order those that are closed and have no result yet.
@@ -53,9 +58,8 @@ type producerPartition struct {
 
 		backoff  time.Duration
 		retryAt  int64
-		lastSent int64 // when a batch was closed last
-		lone     bool  // it was a single record that somebody waits for
-		lastSize int
+		lastSize int // bytes of the batch closed last
+		last     closing
 	}
 }
 
@@ -65,7 +69,7 @@ func newProducerPartition(p *Producer, name string, number int32, log partitionL
 	partition.timer = senderEntry{partition: partition, at: never, index: -1}
 	partition.healthy.Store(true)
 	partition.mu.identity = identity
-	partition.mu.lastSent = -earlyInterval
+	partition.mu.last.at = -earlyInterval
 	return partition
 }
 
@@ -284,13 +288,11 @@ func (p *producerPartition) closeOpenLocked(now int64) {
 		b.charged += n
 	}
 	m.queue = append(m.queue, b)
-	m.lastSent = now
-	m.lone = b.count == 1 && len(b.callbacks)+len(b.waiters) > 0
+	m.last = closing{at: now, records: b.count,
+		awaited: b.count == 1 && len(b.callbacks)+len(b.waiters) > 0}
 	if b.sticky {
-		shared := m.topic.shared
-		shared.lastSent.Store(now)
-		shared.lone.Store(m.lone)
-		shared.advance(m.topic.partitions, p.number)
+		m.topic.shared.close(m.last)
+		m.topic.shared.advance(m.topic.partitions, p.number)
 	}
 }
 
@@ -352,15 +354,26 @@ func (p *producerPartition) openDueLocked() int64 {
 	case m.inFlight > 0:
 		return never
 	}
-	last, lone := m.lastSent, m.lone
+	last := m.last
 	if b.sticky {
-		last, lone = m.topic.shared.lastSent.Load(), m.topic.shared.lone.Load()
+		last = m.topic.shared.closing()
 	}
-	if lone && p.producer.undelivered.Load() == 0 {
+	if last.awaited && p.producer.undelivered.Load() == 0 {
 		return 0 // each record is waited for before the next one is made
 	}
-	if due := last + earlyInterval; due > b.opened {
+	interval := earlyInterval
+	if last.records <= earlyRecords {
+		interval = earlyIntervalFew
+	}
+	if due := last.at + interval; due > b.opened {
 		return due
 	}
 	return 0
+}
+
+// closing says how a batch was closed.
+type closing struct {
+	at      int64 // when
+	records int
+	awaited bool // it was a single record that somebody waits for
 }

@@ -650,7 +650,7 @@ func TestProducerClose(t *testing.T) {
 }
 
 func TestProducerCloseGivesUp(t *testing.T) {
-	r := newProducerRig(t, 1, ProducerConfig{CloseTimeout: time.Millisecond, BatchBytes: 1024})
+	r := newProducerRig(t, 1, ProducerConfig{CloseTimeout: time.Millisecond, BatchBytes: 1024, MaxInFlight: 5})
 	r.logs[0].playAlways(&answerHeld)
 	values := r.burst(30)
 	if err := r.p.Close(); !errors.Is(err, ErrClosed) || !strings.Contains(err.Error(), "30 records") {

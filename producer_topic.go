@@ -24,13 +24,27 @@ type producerTopic struct {
 // stickyState is what outlives versions of a topic.
 type stickyState struct {
 	partition atomic.Int32 // where records without a key go
-	lastSent  atomic.Int64 // when the last batch of such records was closed
-	lone      atomic.Bool  // it was a single record that somebody waits for
+
+	// How the last batch of such records was closed. The fields are read one by
+	// one: what is decided by them need not be exact.
+	at      atomic.Int64
+	records atomic.Int64
+	awaited atomic.Bool
+}
+
+func (s *stickyState) close(c closing) {
+	s.at.Store(c.at)
+	s.records.Store(int64(c.records))
+	s.awaited.Store(c.awaited)
+}
+
+func (s *stickyState) closing() closing {
+	return closing{at: s.at.Load(), records: int(s.records.Load()), awaited: s.awaited.Load()}
 }
 
 func newStickyState() *stickyState {
 	s := &stickyState{}
-	s.lastSent.Store(-earlyInterval)
+	s.at.Store(-earlyInterval)
 	return s
 }
 
