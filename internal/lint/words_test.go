@@ -6,32 +6,43 @@ import (
 	"testing"
 )
 
+// phrase is something that must not be written. The hint is a part of it in lower
+// case: looking for that first saves most of the time.
+type phrase struct {
+	hint    string
+	pattern *regexp.Regexp
+}
+
+// word matches a whole word as it is written.
+func word(w string) phrase {
+	return phrase{strings.ToLower(w), regexp.MustCompile(`\b` + regexp.QuoteMeta(w) + `\b`)}
+}
+
+// words matches words however they are written.
+func words(w string) phrase {
+	return phrase{w, regexp.MustCompile(`(?i)\b` + regexp.QuoteMeta(w) + `\b`)}
+}
+
+// folder matches a path from the root of a machine's file system.
+func folder(w string) phrase {
+	return phrase{strings.ToLower(w), regexp.MustCompile(`(?m)(^|[^\w.~/-])` + regexp.QuoteMeta(w) + `[\w.-]`)}
+}
+
 // promises are words that leave work to somebody later. An issue is the place
 // for that.
-var promises = []*regexp.Regexp{
-	regexp.MustCompile(`\bTO` + `DO\b`),
-	regexp.MustCompile(`\bFIX` + `ME\b`),
-	regexp.MustCompile(`//.*\bX` + `XX\b`),
-	regexp.MustCompile(`\bHA` + `CK\b`),
-	regexp.MustCompile(`(?i)\bfor` + ` now\b`),
-	regexp.MustCompile(`(?i)\bnot (yet )?implement` + `ed\b`),
-	regexp.MustCompile(`(?i)\bunimplement` + `ed\b`),
-	regexp.MustCompile(`(?i)\bcoming` + ` soon\b`),
+var promises = []phrase{
+	word("TODO"), word("FIXME"), word("HACK"), {"xxx", regexp.MustCompile(`//.*\bXXX\b`)},
+	words("for now"), words("not implemented"), words("not yet implemented"), words("unimplemented"), words("coming soon"),
 }
 
 // places are paths that exist on one machine and hosts that a machine is set up
 // to reach.
-var places = []*regexp.Regexp{
-	regexp.MustCompile(`(^|[^\w.~/-])/(work|root|mnt|data|build|workspace)/[\w.-]`),
-	regexp.MustCompile(`(^|[^\w.~/-])/(home|Users)/[a-z]`),
-	regexp.MustCompile(`(^|[^\w.~/-])/usr/local/go\b`),
-	regexp.MustCompile(`\b[A-Z]:\\Users\\`),
-	regexp.MustCompile(`\b(proxy|sum|index)\.golang` + `\.org\b`),
-	regexp.MustCompile(`\bgoproxy\.(io|cn|com)\b`),
-	regexp.MustCompile(`\b(registry\.npmjs\.org|registry\.yarnpkg\.com)\b`),
-	regexp.MustCompile(`\b(files\.pythonhosted\.org|pypi\.org/simple)\b`),
-	regexp.MustCompile(`\b(static|index)\.crates\.io\b`),
-	regexp.MustCompile(`\b(repo1?\.maven\.(apache\.)?org|deb\.debian\.org)\b`),
+var places = []phrase{
+	folder("/work/"), folder("/root/"), folder("/mnt/"), folder("/workspace/"), folder("/home/"), folder("/Users/"),
+	folder("/usr/local/go/"), words(`c:\users`),
+	words("proxy.golang.org"), words("sum.golang.org"), words("index.golang.org"), words("goproxy.io"), words("goproxy.cn"),
+	words("registry.npmjs.org"), words("files.pythonhosted.org"), words("pypi.org/simple"), words("static.crates.io"),
+	words("index.crates.io"), words("repo.maven.apache.org"), words("repo1.maven.org"), words("deb.debian.org"),
 }
 
 // isOwn tells this file, which has to name what it looks for.
@@ -51,16 +62,20 @@ func checkPlaces(s *source) []finding {
 	return match(s, places, "%q is a place of one machine or its set-up: leave it out")
 }
 
-func match(s *source, patterns []*regexp.Regexp, message string) []finding {
+func match(s *source, phrases []phrase, message string) []finding {
 	var found []finding
-	line := 0
-	for text := range strings.Lines(s.text) {
-		line++
-		for _, pattern := range patterns {
-			if m := pattern.FindString(text); m != "" {
-				what := strings.Replace(message, "%q", `"`+strings.TrimSpace(m)+`"`, 1)
-				found = append(found, finding{s.path, line, what})
+	lower := strings.ToLower(s.text)
+	for _, p := range phrases {
+		if !strings.Contains(lower, p.hint) {
+			continue
+		}
+		for _, at := range p.pattern.FindAllStringIndex(s.text, -1) {
+			line := 1 + strings.Count(s.text[:at[0]], "\n")
+			if s.text[at[0]] == '\n' {
+				line++ // what comes before the words may be the end of a line
 			}
+			what := strings.Replace(message, "%q", `"`+strings.TrimSpace(s.text[at[0]:at[1]])+`"`, 1)
+			found = append(found, finding{s.path, line, what})
 		}
 	}
 	return found
@@ -97,7 +112,7 @@ func TestPlacesCanFail(t *testing.T) {
 		{"good", "README.md", "Run ./work/a and docs/root/x; https://example.org/home/page, ~/data/x, /tmp/out, /dev/null.\n", nil},
 		{"home", "README.md", "cd /home/anna/billet\n", []string{"README.md:1: "}},
 		{"mac", "a.md", "`/Users/anna`\n", []string{"/Users/a"}},
-		{"root", "x.sh", "export PATH=/usr/local/go/bin\ncd /root/x\n", []string{"x.sh:1", "x.sh:2"}},
+		{"root", "x.sh", "export PATH=/usr/local/go/bin\ncd /root/x\n", []string{"x.sh:2", "x.sh:1"}},
 		{"host", "a.txt", "GOPROXY=https://proxy.golang.org\n", []string{"golang"}},
 	})
 }
