@@ -70,19 +70,34 @@ func (c *trio) leader(except int) int {
 		select {
 		case <-ch:
 		case <-deadline:
-			for i, p := range c.parts {
-				l, term, ok := p.host.guard.leader(2)
-				s, cause := p.State()
-				c.t.Logf("node %d: state %v %v, raft says leader %x term %d %v, appender %v %d", i+1, s, cause, l, term, ok, p.append.leading, p.append.epoch)
-			}
+			c.dump()
 			c.t.Fatal("no leader")
 		}
+	}
+}
+
+// dump logs what every node thinks.
+func (c *trio) dump() {
+	c.t.Helper()
+	for i, p := range c.parts {
+		l, term, ok := p.host.guard.leader(2)
+		s, cause := p.State()
+		p.append.Lock()
+		leading, epoch, next := p.append.leading, p.append.epoch, p.append.next
+		p.append.Unlock()
+		p.mu.Lock()
+		applied, waiting := p.mu.applied, p.mu.waiters.len()
+		p.mu.Unlock()
+		log := p.r.currentLog()
+		c.t.Logf("node %d: state %v %v, raft says leader %x term %d %v; appender %v epoch %d next %d, %d in flight; applied %d, hw %d, log [%d, %d] end %d, latched %v",
+			i+1, s, cause, l, term, ok, leading, epoch, next, waiting, applied, p.HighWatermark(), log.FirstIndex(), log.LastIndex(), log.EndOffset(), p.r.latched.Load())
 	}
 }
 
 // produce appends through whoever leads until it is acknowledged, and returns where.
 func (c *trio) produce(except int, value string) (leader int, offset int64) {
 	c.t.Helper()
+	last := map[string]int{}
 	for deadline := time.Now().Add(testTimeout); time.Now().Before(deadline); {
 		l := c.leader(except)
 		r := appendBatch(c.t, c.parts[l], textBatch(c.t, value), AcksAll)
@@ -92,8 +107,10 @@ func (c *trio) produce(except int, value string) (leader int, offset int64) {
 		if !errors.Is(r.Err, ErrNotLeader) && !errors.Is(r.Err, ErrBusy) && !errors.Is(r.Err, ErrAmbiguous) {
 			c.t.Fatal(r.Err)
 		}
+		last[fmt.Sprint(l, ": ", r.Err)]++
 	}
-	c.t.Fatal("nothing was acknowledged")
+	c.dump()
+	c.t.Fatalf("nothing was acknowledged; answers were %v", last)
 	return 0, 0
 }
 

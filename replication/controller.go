@@ -201,6 +201,28 @@ func (c *Controller) startAll(ctx context.Context) error {
 			return err
 		}
 	}
+	for _, t := range all {
+		if err := c.settle(ctx, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle waits until every replica of t that is its group's only voter leads, or cannot: then its high watermark covers all that was ever
+// acknowledged.
+func (c *Controller) settle(ctx context.Context, t *TopicState) error {
+	c.mu.RLock()
+	parts := c.mu.partitions[t.Name]
+	c.mu.RUnlock()
+	for _, p := range parts {
+		if p.r == nil || len(p.r.record().Membership.Addresses) != 1 {
+			continue
+		}
+		if err := p.Writable(ctx); err != nil && ctx.Err() != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -304,7 +326,7 @@ func (c *Controller) Partition(topic string, n int32) (*Partition, error) {
 	return parts[n], nil
 }
 
-// CreateTopic makes a topic. When it returns, its partitions exist and are about to be led.
+// CreateTopic makes a topic. When it returns, its partitions exist and take records.
 func (c *Controller) CreateTopic(ctx context.Context, spec TopicSpec) (TopicState, error) {
 	settings, err := ParseSettings(spec.Config)
 	if err != nil {
@@ -330,7 +352,11 @@ func (c *Controller) CreateTopic(ctx context.Context, spec TopicSpec) (TopicStat
 	if err := c.write(ctx, topicRecord(&t, false)); err != nil {
 		return TopicState{}, err
 	}
-	return t, c.startTopic(ctx, c.topic(t.Name))
+	made := c.topic(t.Name)
+	if err := c.startTopic(ctx, made); err != nil {
+		return TopicState{}, err
+	}
+	return *made, c.settle(ctx, made)
 }
 
 func (c *Controller) topic(name string) *TopicState {
@@ -460,7 +486,11 @@ func (c *Controller) AddPartitions(ctx context.Context, name string, total int) 
 	if err := c.write(ctx, topicRecord(&t, false)); err != nil {
 		return err
 	}
-	return c.startTopic(ctx, c.topic(name))
+	grown := c.topic(name)
+	if err := c.startTopic(ctx, grown); err != nil {
+		return err
+	}
+	return c.settle(ctx, grown)
 }
 
 // NewProducerID gives an id that no other producer of the cluster has or ever had, and its first epoch.

@@ -12,6 +12,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/billetlog/billet/internal/vfs"
+	"github.com/billetlog/billet/segment"
 )
 
 // NodeIdentity is who a directory belongs to.
@@ -56,6 +57,9 @@ func LoadNode(fsys vfs.FS, dir string, id int32) (NodeIdentity, error) {
 		return NodeIdentity{}, fmt.Errorf("replication: %w", err)
 	}
 	n, err := decodeMeta(b)
+	if errors.Is(err, errMeta) {
+		return NodeIdentity{}, &segment.CorruptionError{File: path, Offset: -1, Reason: err.Error()}
+	}
 	if err != nil {
 		return NodeIdentity{}, fmt.Errorf("replication: %s: %w", path, err)
 	}
@@ -78,7 +82,7 @@ func encodeMeta(n NodeIdentity) []byte {
 	return fmt.Appendf(nil, "%s\n%016x\n", line, xxhash.Sum64(line))
 }
 
-var errMeta = errors.New("damaged: restore it from a backup")
+var errMeta = errors.New("the node's identity cannot be read")
 
 func decodeMeta(b []byte) (NodeIdentity, error) {
 	const tail = 18 // newline, 16 digits, newline

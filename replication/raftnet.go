@@ -100,6 +100,12 @@ func isProposal(m pb.Message) bool {
 
 // timeoutNow makes a replica of this node campaign at once. Only for a group that has no other voter: it skips the pre-vote.
 func (t *raftNet) timeoutNow(shard, replica uint64) {
+	g := &t.host.guard
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	if g.closed {
+		return
+	}
 	t.deliver(pb.MessageBatch{
 		DeploymentId: deploymentID,
 		BinVer:       raftio.TransportBinVersion,

@@ -78,6 +78,10 @@ func (l *Log) rangesOf(s *segment, r *Ranges, limit int64, maxBytes int) (bool, 
 	err = l.walk(s, at, func(w *walker, f *frame) (bool, error) {
 		if f.next > limit || r.Bytes > 0 && r.Bytes+f.size > maxBytes {
 			more = false
+			if r.Bytes == 0 { // see Cursor.vouch
+				_, err := w.body(f)
+				return false, err
+			}
 			return false, nil
 		}
 		if f.kind != KindData {

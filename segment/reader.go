@@ -170,6 +170,12 @@ func (c *Cursor) fill(dst []byte, limit int64, maxBytes int) (_ []byte, done boo
 			return dst, false, c.damage(err)
 		}
 		if f.next > limit {
+			if kept == start { // or else the next read begins here
+				err = c.vouch(&f)
+			}
+			if err != nil {
+				return dst, false, err
+			}
 			done = true
 			break
 		}
@@ -198,6 +204,19 @@ func (c *Cursor) fill(dst []byte, limit int64, maxBytes int) (_ []byte, done boo
 		c.at = c.at.after(&f)
 	}
 	return dst[:kept], done, nil
+}
+
+// vouch checks the whole frame where c stands: a batch that is said to reach beyond the limit, so that nothing is returned, had better say so
+// truly.
+func (c *Cursor) vouch(f *frame) error {
+	buf, err := c.readAt(nil, 0, f.size)
+	if err != nil {
+		return err
+	}
+	if err := f.checkBody(buf); err != nil {
+		return c.damage(err)
+	}
+	return nil
 }
 
 // readAt puts n bytes of the file, from where c stands, at dst[start:].
