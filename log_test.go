@@ -356,18 +356,21 @@ func openWithFault(t *testing.T, n int) bool {
 
 func TestEvents(t *testing.T) {
 	var got []Event
-	hold := make(chan struct{})
+	entered, hold := make(chan struct{}, 1), make(chan struct{})
 	q := newEventQueue(nil, func(e Event) {
+		signal(entered)
 		<-hold
 		got = append(got, e)
 	})
+	q.post(Event{Kind: EventWritable})
+	<-entered
 	for i := range eventQueueMax + 10 {
 		q.post(Event{Kind: EventRetention, Topic: "t", Offset: int64(i)})
 	}
 	close(hold)
 	q.close()
 	last := got[len(got)-1]
-	if last.Kind != EventsDropped || len(got) < eventQueueMax || len(got) > eventQueueMax+10 {
+	if last.Kind != EventsDropped || len(got) != eventQueueMax+2 || !strings.Contains(last.Detail, "10 events") {
 		t.Fatalf("%d events, the last %v", len(got), last)
 	}
 	e := Event{Kind: EventQuarantined, Topic: "t", Partition: 2, Offset: 7, Detail: "look", Err: ErrCorrupt}

@@ -74,7 +74,7 @@ func (l *Log) Produce(ctx context.Context, record Record) (Offset, error) {
 	if record.Key != nil {
 		n = batch.PartitionForKey(record.Key, len(t.partitions))
 	} else if len(t.partitions) > 1 {
-		n = int(t.next.Add(1) % uint32(len(t.partitions)))
+		n = t.spread()
 	}
 	call := l.sync.call()
 	call.builder.Reset(batch.BuilderOptions{Capacity: batch.HeaderSize + recordSizeBound(record.Key, record.Value, record.Headers)})
@@ -154,6 +154,19 @@ func (l *Log) syncTopic(name string) (*syncTopic, error) {
 	return t, nil
 }
 
+// spread chooses a partition for a record without a key: each in turn, past those
+// that do not take records.
+func (t *syncTopic) spread() int {
+	first := int(t.next.Add(1) % uint32(len(t.partitions)))
+	for i := range t.partitions {
+		n := (first + i) % len(t.partitions)
+		if state, _ := t.partitions[n].State(); state == replication.StateLeader {
+			return n
+		}
+	}
+	return first
+}
+
 // produceCall finishes the call's batch, appends it and waits for the answer.
 func (l *Log) produceCall(ctx context.Context, t *syncTopic, n int32, call *syncCall) (Offset, error) {
 	size := call.builder.Size()
@@ -171,6 +184,9 @@ func (l *Log) produceCall(ctx context.Context, t *syncTopic, n int32, call *sync
 		l.sync.calls.Put(call)
 	}
 	if err != nil {
+		if _, ok := l.catalog.Topic(t.name); !ok && errors.Is(err, ErrClosed) && !l.closed.Load() {
+			err = fmt.Errorf("%w: the topic was deleted: %w", ErrUnknownTopic, err)
+		}
 		return Offset{}, fmt.Errorf("billet: produce to %s/%d: %w", t.name, n, err)
 	}
 	return Offset{Partition: n, Offset: offset}, nil

@@ -24,7 +24,7 @@ func (p *producerPartition) completed(b *pendingBatch, r appendResult) {
 			b.offset = UnknownOffset
 		}
 		m.backoff, m.retryAt = 0, 0
-		p.healthy.Store(true)
+		p.refused.Store(0)
 	} else {
 		p.refusedLocked(b, wrapSeam(r.Err))
 	}
@@ -56,7 +56,7 @@ func (p *producerPartition) refusedLocked(b *pendingBatch, err error) {
 		b.ambiguous = true
 		b.cause = err
 		m.rewind = true
-		p.healthy.Store(false)
+		p.avoid()
 		p.backOffLocked()
 	case errors.Is(err, ErrBusy):
 		b.cause = err
@@ -65,7 +65,7 @@ func (p *producerPartition) refusedLocked(b *pendingBatch, err error) {
 	case Retriable(err):
 		b.cause = err
 		m.rewind = true
-		p.healthy.Store(false)
+		p.avoid()
 		p.backOffLocked()
 	case errors.Is(err, ErrOutOfOrderSequence) && (m.rewind || m.renew || m.queue[0] != b):
 		// One before it was refused; it is its turn again after that one.
@@ -76,7 +76,9 @@ func (p *producerPartition) refusedLocked(b *pendingBatch, err error) {
 		if errors.Is(err, ErrClosed) && p.goneLocked() {
 			err = fmt.Errorf("%w: the topic was deleted: %w", ErrUnknownTopic, err)
 		}
-		p.healthy.Store(!errors.Is(err, ErrPartitionFailed) && !errors.Is(err, ErrQuarantined))
+		if errors.Is(err, ErrPartitionFailed) || errors.Is(err, ErrQuarantined) {
+			p.avoid()
+		}
 		p.failLocked(b, err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/billetlog/billet/internal/batch"
+	"github.com/billetlog/billet/replication"
 )
 
 // never is a time that does not come, in nanoseconds.
@@ -35,7 +36,9 @@ type producerPartition struct {
 	name     string
 	number   int32
 	log      partitionLog
-	healthy  atomic.Bool // the last answer was not a refusal
+	// refused is 0, or, when the last answer was a refusal, the time from which
+	// records without a key may come here again.
+	refused atomic.Int64
 
 	timer senderEntry // guarded by sender.mu
 
@@ -67,7 +70,10 @@ func newProducerPartition(p *Producer, name string, number int32, log partitionL
 	identity producerIdentity) *producerPartition {
 	partition := &producerPartition{producer: p, name: name, number: number, log: log}
 	partition.timer = senderEntry{partition: partition, at: never, index: -1}
-	partition.healthy.Store(true)
+	state, _ := log.State()
+	if state != replication.StateLeader && state != replication.StateStarting {
+		partition.refused.Store(1)
+	}
 	partition.mu.identity = identity
 	partition.mu.last.at = -earlyInterval
 	return partition
@@ -83,6 +89,22 @@ func (p *producerPartition) setTopic(t *producerTopic) {
 		p.closeOpenLocked(p.producer.now())
 		p.producer.sender.schedule(p, 0)
 	}
+}
+
+// usable tells whether records without a key should go here: the last answer was
+// no refusal, or that is a while ago and the partition takes records by its state.
+func (p *producerPartition) usable() bool {
+	until := p.refused.Load()
+	if until == 0 {
+		return true
+	}
+	state, _ := p.log.State()
+	return state == replication.StateLeader && p.producer.now() >= until
+}
+
+// avoid keeps records without a key away for a while.
+func (p *producerPartition) avoid() {
+	p.refused.Store(p.producer.now() + int64(p.producer.config.RetryBackoffMax))
 }
 
 // wrap says which partition a record was meant for.

@@ -581,6 +581,7 @@ func TestProducerPartitions(t *testing.T) {
 		t.Fatalf("records without a key in %v", seen)
 	}
 	// One that does not take records is passed by.
+	r = newProducerRig(t, 4, ProducerConfig{RetryBackoff: time.Millisecond, RetryBackoffMax: time.Minute})
 	r.logs[2].playAlways(&fakeAnswer{err: replication.ErrNotLeader})
 	for i := range 40 {
 		r.produce(fmt.Sprint(i))
@@ -591,8 +592,32 @@ func TestProducerPartitions(t *testing.T) {
 	if n := r.logs[2].batchSizes(); n[len(n)-1] > 1 {
 		t.Errorf("a refusing partition got %v", n)
 	}
-	r.logs[2].playAlways(nil)
-	r.flush()
+	if n := len(r.logs[3].values()) + len(r.logs[1].values()) + len(r.logs[0].values()); n < 30 {
+		t.Errorf("the others got %d records of 40", n)
+	}
+}
+
+func TestProducerPassesQuarantinedBy(t *testing.T) {
+	cat := newFakeCatalog()
+	logs := cat.topic("t", 3, 1<<20)
+	for _, f := range logs[:2] {
+		f.setState(replication.StateQuarantined, replication.ErrQuarantined)
+		f.playAlways(&fakeAnswer{err: replication.ErrQuarantined})
+	}
+	p, err := newProducer(cat, ProducerConfig{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	l := newFakeTestLog(t, cat)
+	for range 10 {
+		if o, err := p.ProduceSync(testContext(t), Record{Topic: "t"}); err != nil || o.Partition != 2 {
+			t.Fatalf("%+v, %v", o, err)
+		}
+		if o, err := l.Produce(testContext(t), Record{Topic: "t"}); err != nil || o.Partition != 2 {
+			t.Fatalf("%+v, %v", o, err)
+		}
+	}
 }
 
 func TestProducerStickyKeepsABatchTogether(t *testing.T) {

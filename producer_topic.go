@@ -132,6 +132,9 @@ func (p *Producer) refreshTopic(ctx context.Context, name string, version uint64
 	for _, partition := range t.partitions {
 		partition.setTopic(t)
 	}
+	if first := t.shared.partition.Load(); !t.partitions[int(first)%len(t.partitions)].usable() {
+		t.shared.advance(t.partitions, first)
+	}
 	p.topics.Store(name, t)
 	return t, nil
 }
@@ -184,11 +187,14 @@ func (s *stickyState) advance(partitions []*producerPartition, from int32) {
 	next := from
 	for range partitions {
 		next = (next + 1) % int32(len(partitions))
-		if next == from || partitions[next].healthy.Load() {
+		if next == from || partitions[next].usable() {
 			break
 		}
 	}
-	if next == from { // none is healthy
+	if next == from { // no other one is usable
+		if partitions[from].usable() {
+			return
+		}
 		next = (from + 1) % int32(len(partitions))
 	}
 	s.partition.CompareAndSwap(from, next)
