@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -345,4 +346,93 @@ func TestIndexDamagedWhileOpen(t *testing.T) {
 	must(t, l.Close(true))
 	l, _ = openLog(t, o, OpenHints{DurableIndex: 101})
 	must(t, l.Verify(t.Context()))
+}
+
+// TestCheckpointSurvives cuts the power after saves that are not durable: one that
+// was must be left, or be made when there is none.
+func TestCheckpointSurvives(t *testing.T) {
+	for _, sameName := range []bool{true, false} {
+		for seed := range uint64(20) {
+			m := vfs.NewMem()
+			o := wide(m)
+			l := createLog(t, o)
+			f := newFeeder(t)
+			mustAppend(t, l, f.noop(1), f.data(1, 10))
+			for i := range 3 {
+				if sameName {
+					mustAppend(t, l, f.void())
+				} else {
+					mustAppend(t, l, f.data(1, 10))
+				}
+				c := Checkpoint{Index: l.LastIndex(), Term: 1, Offset: l.EndOffset()}
+				must(t, l.SaveCheckpoint(c, sameName && i == 0))
+			}
+			o.FS = m.CrashClone(vfs.CrashOptions{KeepUnsynced: float64(seed%5) / 4, Rand: rand.New(rand.NewPCG(seed, 1))})
+			must(t, l.Close(false))
+			l, _ = openLog(t, o, OpenHints{DurableIndex: f.index - 1})
+			if _, ok := l.Checkpoint(); !ok {
+				t.Fatalf("same name %v, seed %d: no checkpoint is left", sameName, seed)
+			}
+			must(t, l.Close(false))
+		}
+	}
+}
+
+// TestBrokenChain gives segments that are sound by themselves and do not fit.
+func TestBrokenChain(t *testing.T) {
+	content, want := closedLog(t, true)
+	first, second := fileName(0, logSuffix), ""
+	for _, name := range sortedNames(content) {
+		if strings.HasSuffix(name, logSuffix) && name > first && second == "" {
+			second = name
+		}
+	}
+	for name, change := range map[string]func(*header){
+		"index": func(h *header) { h.firstIndex++ },
+		"term":  func(h *header) { h.prevTerm++ },
+	} {
+		h, err := decodeHeader(content[second])
+		must(t, err)
+		change(&h)
+		b := append(h.encode(), content[second][segmentHeaderSize:]...)
+		o := logOptions(content.with(second, b).write(t, "/log"))
+		var damage *CorruptionError
+		if _, _, err := Open(o, OpenHints{DurableIndex: want.last()}); !errors.As(err, &damage) || !strings.HasSuffix(damage.File, second) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	o := logOptions(content.with(first, append(bytes.Clone(content[first]), 0)).write(t, "/log"))
+	var damage *CorruptionError
+	if _, _, err := Open(o, OpenHints{}); !errors.As(err, &damage) || damage.Pos != int64(len(content[first])) {
+		t.Errorf("longer: %v", err)
+	}
+}
+
+// TestIndexDensity counts the entries of an index, of a log written in one go and
+// of one opened in between.
+func TestIndexDensity(t *testing.T) {
+	m := vfs.NewMem()
+	o := wide(m)
+	o.IndexIntervalBytes = 1000
+	l := createLog(t, o)
+	f := newFeeder(t)
+	mustAppend(t, l, f.noop(1))
+	for i := range 100 {
+		mustAppend(t, l, f.data(1, 100)) // about 190 bytes
+		if i == 50 {
+			must(t, l.Close(true))
+			l, _ = openLog(t, o, OpenHints{})
+		}
+	}
+	mustAppend(t, l, f.void())
+	defer func() { _ = l.Close(false) }()
+	size := l.Size()
+	if n := l.active().index.entries(); n < int(size)/1300 || n > int(size)/1000+3 {
+		t.Fatalf("%d entries for %d bytes", n, size)
+	}
+	entries := l.active().index.entries()
+	must(t, l.Close(true))
+	if n := len(readFiles(t, m, o.Dir)[fileName(0, indexSuffix)]); int64(n) != entryPos(entries) {
+		t.Fatalf("index of %d bytes with %d entries", n, entries)
+	}
 }

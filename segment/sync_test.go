@@ -203,6 +203,14 @@ func TestSyncBesideAppend(t *testing.T) {
 		return err
 	})
 	beside(func() error { return l.Verify(t.Context()) })
+	beside(func() error {
+		for _, s := range l.Segments() {
+			if s.EndOffset < s.BaseOffset || s.LastIndex+1 < s.FirstIndex {
+				return fmt.Errorf("%+v", s)
+			}
+		}
+		return nil
+	})
 	for i := range 1500 {
 		mustAppend(t, l, f.data(1, i%400), f.void())
 	}
