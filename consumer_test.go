@@ -107,11 +107,17 @@ func TestConsumerReadsAll(t *testing.T) {
 }
 
 func TestConsumerCodecs(t *testing.T) {
+	for _, limit := range []int{7, 60, 0} {
+		r := newConsumerRig(t, 2, 0, 0, ConsumerConfig{MaxPollRecords: limit})
+		for i := range 30 {
+			r.fill(i%2, 50, batch.Codec(i%5))
+		}
+		r.drain(1500)
+	}
 	r := newConsumerRig(t, 1, 0, 0, ConsumerConfig{})
 	for i := range 30 {
 		r.fill(0, 50, batch.Codec(i%5))
 	}
-	r.drain(1500)
 	_ = r.c.SeekToBeginning("t")
 	// All records of one Poll are valid together.
 	r.check(r.poll())

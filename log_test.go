@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -376,6 +377,19 @@ func TestEvents(t *testing.T) {
 	e := Event{Kind: EventQuarantined, Topic: "t", Partition: 2, Offset: 7, Detail: "look", Err: ErrCorrupt}
 	if s := e.String(); s != "quarantined t/2 offset 7: look: corrupt data" {
 		t.Error(s)
+	}
+}
+
+func TestEventsAreLogged(t *testing.T) {
+	var out strings.Builder
+	q := newEventQueue(slog.New(slog.NewTextHandler(&out, nil)), nil)
+	q.post(Event{Kind: EventWritable, Topic: "t", Offset: -1})
+	q.post(Event{Kind: EventDiskFull, Offset: -1})
+	q.close()
+	for _, want := range []string{"level=INFO", "writable t/0", "level=WARN", "disk-full"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in %s", want, out.String())
+		}
 	}
 }
 

@@ -560,6 +560,24 @@ func TestProducerTopicChanges(t *testing.T) {
 	}
 }
 
+// TestProducerLimitFalls lowers max.message.bytes below what an open batch may
+// grow to.
+func TestProducerLimitFalls(t *testing.T) {
+	r := newProducerRig(t, 1, ProducerConfig{Linger: time.Minute})
+	r.produce("a")
+	if err := r.cat.AlterTopic(r.ctx, "t", map[string]string{"max.message.bytes": "1024"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	values := append([]string{"a"}, r.burst(9)...)
+	r.flush()
+	r.wantExactly(values)
+	for _, n := range r.logs[0].batchSizes() {
+		if n > 3 {
+			t.Errorf("a batch of %d records", n)
+		}
+	}
+}
+
 func TestProducerPartitions(t *testing.T) {
 	r := newProducerRig(t, 4, ProducerConfig{})
 	for i := range 100 {
