@@ -22,6 +22,7 @@ const (
 
 // AppendOptions go with a batch.
 type AppendOptions struct {
+	// Acks is when done is called. The zero value is AcksNone.
 	Acks Acks
 }
 

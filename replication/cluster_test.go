@@ -89,8 +89,8 @@ func (c *trio) dump() {
 		applied, waiting := p.mu.applied, p.mu.waiters.len()
 		p.mu.Unlock()
 		log := p.r.currentLog()
-		c.t.Logf("node %d: state %v %v, raft says leader %x term %d %v; appender %v epoch %d next %d, %d in flight; applied %d, hw %d, log [%d, %d] end %d, latched %v",
-			i+1, s, cause, l, term, ok, leading, epoch, next, waiting, applied, p.HighWatermark(), log.FirstIndex(), log.LastIndex(), log.EndOffset(), p.r.latched.Load())
+		c.t.Logf("node %d: state %v %v, raft says leader %x term %d %v; appender %v epoch %d next %d, %d in flight; applied %d, hw %d, log [%d, %d] end %d, latched %v, parked %d",
+			i+1, s, cause, l, term, ok, leading, epoch, next, waiting, applied, p.HighWatermark(), log.FirstIndex(), log.LastIndex(), log.EndOffset(), p.r.latched.Load(), p.host.parked.Load())
 	}
 }
 

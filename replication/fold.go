@@ -75,14 +75,6 @@ func (f *fold) forgetOldest() {
 	delete(f.producers, oldest)
 }
 
-// verdict is what a producer's next batch is.
-type verdict int
-
-const (
-	verdictNext      verdict = iota // append it
-	verdictDuplicate                // it is there already
-)
-
 // judge holds a batch against what the producer wrote before: lastSeq and epoch are those of its newest batch, seen is false when the
 // producer is not known (as when retention removed all it wrote), which accepts any sequence.
 func judge(id int64, epoch int16, first int32, seen bool, lastEpoch int16, lastSeq int32) error {

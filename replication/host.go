@@ -41,17 +41,28 @@ const (
 
 // HostConfig says how a node is.
 type HostConfig struct {
-	FS                     vfs.FS
-	Dir                    string // the node's directory; the caller holds its lock
-	Node                   NodeIdentity
-	Logger                 *slog.Logger
-	OnEvent                func(Event) // must not block
-	JournalBytes           int64       // of the whole journal; 0: default; negative: no journal
-	DiskReserve            int64
-	MaxInFlightBytes       int64 // per partition
+	// FS is where the files are. Default: the machine's.
+	FS vfs.FS
+	// Dir is the node's directory. The caller holds its lock.
+	Dir string
+	// Node is who the directory belongs to, from LoadNode.
+	Node NodeIdentity
+	// Logger gets what an operator may want to know. Default: nobody.
+	Logger *slog.Logger
+	// OnEvent is told what happened; it must not block. Default: nobody.
+	OnEvent func(Event)
+	// JournalBytes is the size of the journal. Default: DefaultJournalBytes; negative: no journal, every log syncs its own files.
+	JournalBytes int64
+	// DiskReserve is how many bytes of free space are kept: below it nothing is produced. Default: 0.
+	DiskReserve int64
+	// MaxInFlightBytes bounds the batches in flight in one partition. Default: DefaultMaxInFlightBytes.
+	MaxInFlightBytes int64
+	// RetentionCheckInterval is how often retention is applied. Default: DefaultRetentionCheckInterval.
 	RetentionCheckInterval time.Duration
-	TickInterval           time.Duration // Raft's clock; an election takes 15 ticks when the leader is silent
-	Now                    func() time.Time
+	// TickInterval is Raft's clock: an election takes 15 ticks when a leader is silent. Default: DefaultTickInterval.
+	TickInterval time.Duration
+	// Now is the clock. Default: time.Now.
+	Now func() time.Time
 
 	network network // nil: a node alone
 }

@@ -25,16 +25,13 @@ type keeper struct {
 	mu    sync.Mutex
 	dirty []*Partition // appended to since they were last found clean
 	wake  chan struct{}
-	// oldest is when the oldest record was acknowledged that is not durable yet, in Unix nanoseconds; 0: all is.
-	oldest atomic.Int64
 }
 
 // upkeep is what the keeper knows of a dirty partition. Only the keeper touches it.
 type upkeep struct {
-	lastEnd   int64     // end offset at the last look
-	lastMove  time.Time // when it had changed
-	unsynced  time.Time // since when there is something unsynced, zero: nothing
-	checkedAt time.Time
+	lastEnd  int64     // end offset at the last look
+	lastMove time.Time // when it had changed
+	unsynced time.Time // since when there is something unsynced, zero: nothing
 }
 
 // markDirty puts p on the keeper's list.

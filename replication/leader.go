@@ -28,9 +28,9 @@ type elections struct {
 
 type electionState struct {
 	queued, running bool
-	again           bool   // put in while running
-	drain           bool   // a proposal was void or dropped
-	term            uint64 // newest term heard of
+	again           bool              // put in while running
+	drain           bool              // a proposal was void or dropped
+	heard           raftio.LeaderInfo // the last event
 }
 
 func newElections() *elections {
@@ -39,7 +39,7 @@ func newElections() *elections {
 	return e
 }
 
-func (e *elections) put(p *Partition, term uint64, drain bool) {
+func (e *elections) put(p *Partition, info *raftio.LeaderInfo, drain bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := e.state[p]
@@ -47,7 +47,9 @@ func (e *elections) put(p *Partition, term uint64, drain bool) {
 		s = &electionState{}
 		e.state[p] = s
 	}
-	s.term = max(s.term, term)
+	if info != nil {
+		s.heard = *info
+	}
 	s.drain = s.drain || drain
 	if s.running {
 		s.again = true
@@ -61,23 +63,23 @@ func (e *elections) put(p *Partition, term uint64, drain bool) {
 }
 
 // take waits for a partition; ok is false when the host closes.
-func (e *elections) take() (p *Partition, term uint64, drain, ok bool) {
+func (e *elections) take() (p *Partition, heard raftio.LeaderInfo, drain, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for len(e.queue) == 0 && !e.over {
 		e.wake.Wait()
 	}
 	if e.over {
-		return nil, 0, false, false
+		return nil, heard, false, false
 	}
 	p = e.queue[0]
 	e.queue[0] = nil
 	e.queue = e.queue[1:]
 	s := e.state[p]
 	s.queued, s.running = false, true
-	term, drain = s.term, s.drain
+	heard, drain = s.heard, s.drain
 	s.drain = false
-	return p, term, drain, true
+	return p, heard, drain, true
 }
 
 // done gives a partition back; retry puts it in again.
@@ -105,19 +107,19 @@ func (e *elections) close() {
 // LeaderUpdated implements dragonboat's listener. It lies on followers at times and says nothing of what is applied, so it only wakes an elector.
 func (h *Host) LeaderUpdated(info raftio.LeaderInfo) {
 	if p := h.partitionOf(info.ShardID); p != nil && p.spec.Replica == info.ReplicaID {
-		h.elections.put(p, info.Term, false)
+		h.elections.put(p, &info, false)
 	}
 }
 
-func (h *Host) elect(p *Partition, drain bool) { h.elections.put(p, 0, drain) }
+func (h *Host) elect(p *Partition, drain bool) { h.elections.put(p, nil, drain) }
 
 func (h *Host) elector() {
 	for {
-		p, term, drain, ok := h.elections.take()
+		p, heard, drain, ok := h.elections.take()
 		if !ok {
 			return
 		}
-		retry := p.settleLeadership(h.ctx, term, drain)
+		retry := p.settleLeadership(h.ctx, heard, drain)
 		if retry {
 			select { // a leader that is losing its lead answers at once: do not spin
 			case <-time.After(settleInterval):
@@ -129,10 +131,11 @@ func (h *Host) elector() {
 }
 
 // settleLeadership makes the appender agree with what Raft says. It returns true to be called again.
-func (p *Partition) settleLeadership(ctx context.Context, heard uint64, drain bool) (retry bool) {
+func (p *Partition) settleLeadership(ctx context.Context, heard raftio.LeaderInfo, drain bool) (retry bool) {
 	leader, term, ok := p.host.guard.leader(p.spec.Shard)
-	if term < heard {
-		return ctx.Err() == nil // the event is ahead of what dragonboat publishes
+	if term < heard.Term || (term == heard.Term && leader != heard.LeaderID) {
+		// The event is ahead of what dragonboat publishes: a candidate and the leader that it becomes are of one term.
+		return ctx.Err() == nil && !p.closed()
 	}
 	p.append.Lock()
 	leading, epoch := p.append.leading, p.append.epoch
@@ -140,9 +143,7 @@ func (p *Partition) settleLeadership(ctx context.Context, heard uint64, drain bo
 	self := ok && leader == p.spec.Replica
 	switch {
 	case !self:
-		if leading {
-			p.loseLeadership(fmt.Errorf("%w: %s: leadership was lost while the batch was in flight", ErrAmbiguous, p.name()), StateFollower, nil)
-		}
+		p.loseLeadership(fmt.Errorf("%w: %s: leadership was lost while the batch was in flight", ErrAmbiguous, p.name()), StateFollower, nil)
 		return false
 	case leading && epoch == term && !drain:
 		return false
@@ -206,6 +207,9 @@ func (p *Partition) drain(ctx context.Context) {
 	p.append.Lock()
 	p.append.leading = false
 	p.append.Unlock()
+	p.mu.Lock()
+	p.setStateLocked(StateStarting, nil)
+	p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
 	defer cancel()
 	for {
