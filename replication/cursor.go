@@ -2,6 +2,7 @@ package replication
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/billetlog/billet/segment"
 )
@@ -53,8 +54,19 @@ func (p *Partition) OffsetForTime(ts int64) (offset, timestamp int64, ok bool, e
 	return p.r.currentLog().OffsetForTime(ts, p.HighWatermark())
 }
 
-// Unsynced is the age of the oldest stored byte that is not durable, in nanoseconds as the keeper sees it, and the Raft indexes between which the
-// log is not durable.
+// Unsynced is the age of the oldest record that is acknowledged and not durable, under fsync policy interval; 0 when there is none.
+func (p *Partition) Unsynced() time.Duration {
+	if p.r == nil {
+		return 0
+	}
+	since, ok := p.r.unsyncedSince()
+	if !ok {
+		return 0
+	}
+	return max(p.host.now().Sub(since), 1)
+}
+
+// DurableIndex returns the Raft index up to which the log is durable, and the last one stored.
 func (p *Partition) DurableIndex() (durable, last uint64) {
 	if p.r == nil {
 		return 0, 0

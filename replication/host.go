@@ -113,6 +113,7 @@ type Host struct {
 	elections *elections
 	keeper    keeper
 	parked    atomic.Int64
+	syncs     syncTimes
 	jfailed   atomic.Bool
 
 	ctx    context.Context
@@ -141,6 +142,7 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 		elections: newElections(), keeper: keeper{wake: make(chan struct{}, 1)},
 		ctx: ctx, cancel: cancel, campaignWake: make(chan struct{}, 1),
 	}
+	h.cfg.FS = timedFS{cfg.FS, &h.syncs}
 	h.db = &logDB{host: h}
 	h.mu.partitions = make(map[uint64]*Partition)
 	h.mu.full = make(map[uint64]*Partition)
@@ -507,6 +509,9 @@ func (h *Host) JournalStats() (segment.JournalStats, bool) {
 	}
 	return h.db.journal.Stats(), true
 }
+
+// SyncStats sums up the node's fdatasyncs.
+func (h *Host) SyncStats() SyncStats { return h.syncs.stats() }
 
 // DiskFree is the free space as last looked at, and whether the brake is on.
 func (h *Host) DiskFree() (bytes int64, braked bool) { return h.disk.free.Load(), h.disk.braked.Load() }

@@ -28,7 +28,7 @@ type keeper struct {
 
 // upkeep is what the keeper knows of a dirty partition. Only the keeper touches it.
 type upkeep struct {
-	lastEnd  int64     // end offset at the last look
+	lastEnd  int64     // last index at the last look
 	lastMove time.Time // when it had changed
 	unsynced time.Time // since when there is something unsynced, zero: nothing
 }
@@ -133,18 +133,9 @@ func (p *Partition) tend(u *upkeep, now time.Time) (clean bool) {
 	if end := int64(log.LastIndex()); end != u.lastEnd {
 		u.lastEnd, u.lastMove = end, now
 	}
-	s := p.settings.Load()
-	if log.DurableIndex() < log.LastIndex() {
-		if u.unsynced.IsZero() {
-			u.unsynced = now
-		}
-		// Half of the bound, since a sync takes time itself and the records are older than this look.
-		if s.Fsync == FsyncInterval && now.Sub(u.unsynced) >= s.FlushInterval/2 {
-			u.unsynced = time.Time{}
-			p.r.syncLog()
-		}
-	} else {
-		u.unsynced = time.Time{}
+	// Half of the bound, since a sync takes time itself and the keeper does not look all the time.
+	if since, ok := p.r.unsyncedSince(); ok && now.Sub(since) >= p.settings.Load().FlushInterval/2 {
+		p.r.syncLog()
 	}
 	if p.appended.Load() >= checkpointBytes {
 		p.checkpoint(false)

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/lni/dragonboat/v4/raftio"
 	pb "github.com/lni/dragonboat/v4/raftpb"
@@ -24,6 +25,8 @@ type replica struct {
 	hooks replicaHooks
 
 	lazySync  atomic.Bool   // fsync policy interval
+	unsynced  atomic.Int64  // when the oldest entry was stored that no sync has begun for, Unix nanoseconds; 0: none
+	syncing   atomic.Int64  // the same for the sync that runs
 	latched   atomic.Bool   // see latchLocked; read without the lock by the transport
 	opened    atomic.Uint64 // entries up to here were in the log when it was opened, and are still the same
 	removedTo atomic.Uint64 // entries up to here are not replicated one by one any more
@@ -123,6 +126,7 @@ func (r *replica) appendLocked(entries []pb.Entry, g *saveGroup) error {
 	p := pendingSave{r: r, index: entries[len(entries)-1].Index, end: a.EndOffset, voids: a.Voids}
 	switch {
 	case r.lazySync.Load():
+		r.unsynced.CompareAndSwap(0, r.host.now().UnixNano())
 		g.lazy = append(g.lazy, p)
 	case a.Bytes > directBytes:
 		g.direct = append(g.direct, p)
@@ -183,9 +187,22 @@ func (r *replica) syncLog() {
 	r.mu.Lock()
 	log := r.mu.log
 	r.mu.Unlock()
+	if r.lazySync.Load() {
+		r.syncing.Store(r.unsynced.Swap(0))
+		defer r.syncing.Store(0)
+	}
 	if err := log.Sync(); err != nil {
 		r.latch(err)
 	}
+}
+
+// unsyncedSince is when the oldest entry was stored that is acknowledged and not durable; ok is false when there is none.
+func (r *replica) unsyncedSince() (since time.Time, ok bool) {
+	at := r.syncing.Load()
+	if at == 0 {
+		at = r.unsynced.Load()
+	}
+	return time.Unix(0, at), at != 0
 }
 
 // setLazySync changes the fsync policy. What was appended under interval is made durable before anything is under commit: a redo record

@@ -62,7 +62,7 @@ var settingsTable = []setting{
 		return oneOf(v, map[string]func(){"producer": func() {}})
 	}},
 	{"flush.ms", "1000", "under billet.fsync=interval, the age at most of an acknowledged record that is not durable", func(s *Settings, v string) error {
-		return millis(v, 10, 600_000, &s.FlushInterval)
+		return millis(v, flushMillisMin, 600_000, &s.FlushInterval)
 	}},
 	{"index.interval.bytes", "4096", "bytes of log between two index entries", func(s *Settings, v string) error {
 		return number(v, 512, 1<<20, func(n int64) { s.IndexIntervalBytes = int(n) })
@@ -97,6 +97,7 @@ const (
 	maxMessageBytesMax = 32 << 20
 	segmentBytesMin    = 64 << 10
 	segmentBytesMax    = 1 << 30
+	flushMillisMin     = 40 // the keeper looks every keeperTick
 )
 
 // SettingInfo describes a topic setting.
