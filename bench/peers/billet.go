@@ -22,6 +22,14 @@ type billetLog struct {
 	failure atomic.Pointer[error] // the first one of a record that was sent
 }
 
+// producerWindow returns how many batches of a partition a Producer has in
+// flight: as many as one sync can make durable together.
+func producerWindow() int {
+	var config billet.ProducerConfig
+	config.EnsureDefaults()
+	return config.MaxInFlight
+}
+
 func openBillet(ctx context.Context, dir string, s shape) (system, error) {
 	log, err := billet.Open(billet.Config{Dir: dir})
 	if err != nil {

@@ -6,12 +6,7 @@ import (
 	"time"
 )
 
-const (
-	kib = 1024
-	// inFlightDefault is billet's ProducerConfig.MaxInFlight: as many batches
-	// of a partition as one sync can make durable together.
-	inFlightDefault = 5
-)
+const kib = 1024
 
 // ingestSide measures a load into a fresh system.
 func ingestSide(name string, k kind, open opener, s shape, l load) *side {
@@ -36,7 +31,7 @@ func durableProduce(o options) family {
 	l := load{pool: payloads, size: kib, feeders: 1, duration: o.duration(2 * time.Second), records: o.records(1 << 20)}
 	blocks := load{pool: payloads, size: o.batchBytes, feeders: 1, duration: l.duration}
 	window := blocks
-	window.size *= inFlightDefault
+	window.size *= producerWindow()
 	ours := metric{side: "billet", name: "MB/s"}
 	limit := metric{side: "overwrite", name: "MB/s"}
 	others := []metric{{side: "append", name: "MB/s"}, {side: "overwrite-window", name: "MB/s"}}

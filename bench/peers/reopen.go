@@ -17,7 +17,7 @@ func reopen(o options) family {
 		size := fmt.Sprintf("%dGiB", gib)
 		f.sides = append(f.sides,
 			reopenSide("billet-"+size, kindBillet, "billet", shape{Partitions: 1, Durable: true}, o.records(gib<<20)),
-			reopenSide("jetstream-"+size, kindPeer, "jetstream", shape{Partitions: 1, Ingest: "fast"}, o.records(gib<<20)))
+			reopenSide("jetstream-"+size, kindPeer, "jetstream", shape{Partitions: 1, Ingest: "fast", ShortWindow: true}, o.records(gib<<20)))
 	}
 	ms := func(side string) metric { return metric{side: side, name: "ms"} }
 	over := func(system string) metric {

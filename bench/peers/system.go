@@ -16,6 +16,8 @@ type shape struct {
 	Ingest     string // JetStream's ways to ingest: async (default), fast, atomic
 	Consume    string // JetStream's ways to consume: callback (default), fetch
 	BatchBytes int    // billet's producer batch; 0 is its default
+	// ShortWindow gives JetStream's streams a duplicate window of shortWindow.
+	ShortWindow bool
 }
 
 // opener opens a system in dir with the partitions of the shape.
