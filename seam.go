@@ -2,6 +2,7 @@ package billet
 
 import (
 	"context"
+	"syscall"
 
 	"github.com/billetlog/billet/internal/batch"
 	"github.com/billetlog/billet/internal/vfs"
@@ -80,6 +81,8 @@ var seamErrors = []struct{ below, public error }{
 	{replication.ErrAmbiguous, ErrAmbiguous},
 	{replication.ErrQuarantined, ErrQuarantined},
 	{replication.ErrDiskFull, ErrDiskFull},
+	{syscall.ENOSPC, ErrDiskFull},
+	{syscall.EDQUOT, ErrDiskFull},
 	{replication.ErrFailed, ErrPartitionFailed},
 	{replication.ErrNotLeader, ErrNotLeader},
 	{replication.ErrBusy, ErrBusy},

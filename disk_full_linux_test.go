@@ -1,0 +1,364 @@
+package billet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// smallDisk mounts a file system in memory of so many bytes until the end of the test.
+func smallDisk(t *testing.T, size int) string {
+	t.Helper()
+	dir := t.TempDir()
+	err := unix.Mount("billet-test", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, fmt.Sprintf("size=%d", size))
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+		t.Skipf("mounting a small tmpfs needs root with the right to mount: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Errorf("unmount: %v: is a file still open?", err)
+			_ = unix.Unmount(dir, unix.MNT_DETACH)
+		}
+	})
+	return dir
+}
+
+// fillDisk writes a foreign file until not a byte is free.
+func fillDisk(t *testing.T, name string) {
+	t.Helper()
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for chunk := make([]byte, 1<<20); len(chunk) > 0; {
+		if _, err := f.Write(chunk); errors.Is(err, unix.ENOSPC) {
+			chunk = chunk[:len(chunk)/2]
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// eventBox keeps events for who waits for a kind.
+type eventBox struct {
+	mu     sync.Mutex
+	events []Event
+	news   chan struct{}
+}
+
+func newEventBox() *eventBox { return &eventBox{news: make(chan struct{}, 1)} }
+
+func (b *eventBox) put(e Event) {
+	b.mu.Lock()
+	b.events = append(b.events, e)
+	b.mu.Unlock()
+	signal(b.news)
+}
+
+// has tells whether an event of the kind came.
+func (b *eventBox) has(kind EventKind) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, e := range b.events {
+		if e.Kind == kind {
+			return true
+		}
+	}
+	return false
+}
+
+// wait waits for an event of the kind and forgets all up to it.
+func (b *eventBox) wait(ctx context.Context, t *testing.T, kind EventKind) Event {
+	t.Helper()
+	for {
+		b.mu.Lock()
+		for i, e := range b.events {
+			if e.Kind == kind {
+				b.events = b.events[i+1:]
+				b.mu.Unlock()
+				return e
+			}
+		}
+		b.mu.Unlock()
+		select {
+		case <-b.news:
+		case <-ctx.Done():
+			t.Fatalf("no event %q", kind)
+		}
+	}
+}
+
+const fullMiB = 1 << 20
+
+// TestDiskFullRetention fills a real disk down to the reserve: records are refused, reads go on, and a bound on the bytes kept makes room.
+func TestDiskFullRetention(t *testing.T) {
+	ctx := testContext(t)
+	box := newEventBox()
+	config := Config{Dir: filepath.Join(smallDisk(t, 48*fullMiB), "log"), JournalBytes: 1 << 20, DiskReserve: 8 * fullMiB,
+		RetentionCheckInterval: 20 * time.Millisecond, OnEvent: box.put}
+	l := openTest(t, config)
+	if err := l.CreateTopic(ctx, Topic{Name: "t", Config: map[string]string{"segment.bytes": "1048576"}}); err != nil {
+		t.Fatal(err)
+	}
+	g := newLedger()
+	n, err := 0, error(nil)
+	for err == nil {
+		var at Offset
+		v := ledgerValue("sync", n, 100<<10)
+		if at, err = l.Produce(ctx, Record{Topic: "t", Value: v}); err == nil {
+			g.ack(at.Partition, at.Offset, string(v))
+			n++
+		}
+	}
+	if !errors.Is(err, ErrDiskFull) || !Retriable(err) || n < 100 {
+		t.Fatalf("after %d records: %v", n, err)
+	}
+	t.Logf("%d records, then: %v", n, err)
+	if m := l.Metrics(); !m.DiskFull || m.DiskFree > 8*fullMiB || m.DiskFree < 4*fullMiB {
+		t.Errorf("metrics: full %v, %d free", m.DiskFull, m.DiskFree)
+	}
+	p, err := l.NewProducer(ProducerConfig{DeliveryTimeout: 50 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.ProduceSync(ctx, Record{Topic: "t", Value: ledgerValue("early", 0, 10)}); !errors.Is(err, ErrDiskFull) || !errors.Is(err, ErrTimeout) || errors.Is(err, ErrAmbiguous) {
+		t.Fatalf("producer: %v", err)
+	}
+	if got := g.check(ctx, t, l, "t"); got != n {
+		t.Fatalf("%d records are read on the full disk, %d were written", got, n)
+	}
+	// A producer with time waits until retention has made room.
+	patient, err := l.NewProducer(ProducerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const more = 20
+	for i := range more {
+		v := ledgerValue("patient", i, 100<<10)
+		err := patient.Produce(ctx, Record{Topic: "t", Value: v}, func(at Offset, err error) {
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			g.ack(at.Partition, at.Offset, string(v))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.AlterTopic(ctx, "t", Alter{Set: map[string]string{"retention.bytes": "4194304"}}); err != nil {
+		t.Fatalf("alter on the full disk: %v", err)
+	}
+	box.wait(ctx, t, EventDiskFree)
+	if err := patient.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// Retention keeps pace from here on: more than the disk's worth goes through.
+	refused, begin := 0, time.Now()
+	for i := n; i < n+more*30; i++ {
+		v := ledgerValue("sync", i, 100<<10)
+		at, err := l.Produce(ctx, Record{Topic: "t", Value: v})
+		if errors.Is(err, ErrDiskFull) {
+			i--
+			refused++
+			continue // faster than retention
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.ack(at.Partition, at.Offset, string(v))
+	}
+	t.Logf("%d records with retention in %v, %d refusals", more*30, time.Since(begin).Round(time.Millisecond), refused)
+	g.check(ctx, t, l, "t")
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l = openTest(t, config)
+	g.check(ctx, t, l, "t")
+	if at, err := l.Produce(ctx, Record{Topic: "t", Value: ledgerValue("last", 0, 10)}); err != nil || at.Offset != int64(n+more*31) {
+		t.Fatalf("after reopening: %+v, %v", at, err)
+	}
+}
+
+// TestDiskFullToTheLastByte has a foreign file take all space while records are written, several times: writes fail in the middle with no space
+// left. When the file is gone all goes on by itself.
+func TestDiskFullToTheLastByte(t *testing.T) {
+	for _, fsync := range []Fsync{FsyncCommit, FsyncInterval} {
+		for _, journal := range []int64{1 << 20, -1} {
+			t.Run(fmt.Sprintf("fsync=%s/journal=%d", fsync, journal), func(t *testing.T) { diskFullToTheLastByte(t, fsync, journal) })
+		}
+	}
+}
+
+func diskFullToTheLastByte(t *testing.T, fsync Fsync, journal int64) {
+	ctx := testContext(t)
+	box := newEventBox()
+	disk := smallDisk(t, 48*fullMiB)
+	config := Config{Dir: filepath.Join(disk, "log"), JournalBytes: journal, DiskReserve: -1, RetentionCheckInterval: 20 * time.Millisecond, OnEvent: box.put}
+	l := openTest(t, config)
+	topic := Topic{Name: "t", Partitions: 3, Fsync: fsync, RetentionBytes: 4 << 20,
+		Config: map[string]string{"segment.bytes": "1048576", "flush.ms": "40"}}
+	if err := l.CreateTopic(ctx, topic); err != nil {
+		t.Fatal(err)
+	}
+	g := newLedger()
+	load := startFullLoad(ctx, t, l, g)
+	foreign := filepath.Join(disk, "foreign")
+	for round := range 3 {
+		load.progress()
+		fillDisk(t, foreign)
+		load.refused()
+		// Reading goes on.
+		p, err := l.Partition(ctx, "t", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := p.Read(ctx, p.StartOffset(), 10); err != nil && !errors.Is(err, ErrOffsetOutOfRange) || err == nil && len(got) == 0 {
+			t.Errorf("round %d: read on the full disk: %d records, %v", round, len(got), err)
+		}
+		if err := os.Remove(foreign); err != nil {
+			t.Fatal(err)
+		}
+	}
+	load.progress()
+	load.stop()
+	g.check(ctx, t, l, "t")
+	// Closed and opened while it is full.
+	fillDisk(t, foreign)
+	if err := l.Close(); err != nil {
+		t.Logf("close on the full disk: %v", err)
+		if !errors.Is(err, ErrDiskFull) {
+			t.Errorf("close on the full disk: %v", err)
+		}
+	}
+	full, err := Open(config)
+	if err == nil {
+		g.check(ctx, t, full, "t")
+		if _, err := full.Produce(ctx, Record{Topic: "t", Value: ledgerValue("full", 0, 10<<10)}); !errors.Is(err, ErrDiskFull) && !errors.Is(err, ErrAmbiguous) {
+			t.Errorf("produce on the full disk: %v", err)
+		}
+		if err := full.Close(); err != nil && !errors.Is(err, ErrDiskFull) {
+			t.Errorf("close: %v", err)
+		}
+	} else if t.Logf("open on the full disk: %v", err); !errors.Is(err, ErrDiskFull) {
+		t.Errorf("open on the full disk: %v", err)
+	}
+	if err := os.Remove(foreign); err != nil {
+		t.Fatal(err)
+	}
+	l = openTest(t, config)
+	g.check(ctx, t, l, "t")
+	if _, err := l.Produce(ctx, Record{Topic: "t", Value: ledgerValue("last", 0, 10)}); err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []EventKind{EventQuarantined, EventInternal} {
+		if box.has(kind) {
+			t.Errorf("event %q", kind)
+		}
+	}
+}
+
+// fullLoad writes to topic t by Produce and by a Producer until it is stopped.
+type fullLoad struct {
+	t    *testing.T
+	ctx  context.Context
+	g    *ledger
+	done context.CancelFunc
+	wg   sync.WaitGroup
+
+	mu struct {
+		sync.Mutex
+		full, other int // results
+	}
+	news chan struct{}
+}
+
+func startFullLoad(ctx context.Context, t *testing.T, l *Log, g *ledger) *fullLoad {
+	f := &fullLoad{t: t, g: g, news: make(chan struct{}, 1)}
+	f.ctx, f.done = context.WithCancel(ctx)
+	p, err := l.NewProducer(ProducerConfig{DeliveryTimeout: 200 * time.Millisecond, BufferBytes: 1 << 20, Compression: LZ4, RetryBackoffMax: 20 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.wg.Go(func() {
+		for n := 0; f.ctx.Err() == nil; n++ {
+			v := ledgerValue("async", n, 100+n%9*1000)
+			err := p.Produce(f.ctx, Record{Topic: "t", Key: []byte("async"), Value: v}, func(at Offset, err error) { f.note(at, v, err) })
+			if err != nil {
+				f.note(Offset{}, v, err)
+			}
+		}
+		_ = p.Close()
+	})
+	for w := range 2 {
+		writer := fmt.Sprint("sync", w)
+		f.wg.Go(func() {
+			for n := 0; f.ctx.Err() == nil; n++ {
+				v := ledgerValue(writer, n, 100+n%7*(40<<10))
+				at, err := l.Produce(f.ctx, Record{Topic: "t", Key: []byte(writer), Value: v})
+				f.note(at, v, err)
+			}
+		})
+	}
+	return f
+}
+
+func (f *fullLoad) note(at Offset, v []byte, err error) {
+	switch {
+	case err == nil:
+		f.g.ack(at.Partition, at.Offset, string(v))
+	case errors.Is(err, ErrDiskFull):
+		f.mu.Lock()
+		f.mu.full++
+		f.mu.Unlock()
+	case errors.Is(err, ErrAmbiguous), errors.Is(err, ErrTimeout), errors.Is(err, ErrNotLeader), f.ctx.Err() != nil, errors.Is(err, ErrClosed):
+	default:
+		f.t.Errorf("produce: %v", err)
+	}
+	signal(f.news)
+}
+
+// progress waits for more acknowledgements.
+func (f *fullLoad) progress() {
+	f.t.Helper()
+	f.until("acknowledgements", f.g.len, 200)
+}
+
+// refused waits for more refusals for want of space.
+func (f *fullLoad) refused() {
+	f.t.Helper()
+	f.until("refusals", func() int {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.mu.full
+	}, 5)
+}
+
+func (f *fullLoad) until(what string, count func() int, more int) {
+	f.t.Helper()
+	for want := count() + more; count() < want; {
+		select {
+		case <-f.news:
+		case <-f.ctx.Done():
+			f.done()
+			f.wg.Wait()
+			f.t.Fatalf("no more %s", what)
+		}
+	}
+}
+
+func (f *fullLoad) stop() {
+	f.done()
+	f.wg.Wait()
+}
