@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/billetlog/billet/internal/batch"
 	"github.com/billetlog/billet/replication"
@@ -197,6 +198,8 @@ func (f *fakeLog) StartOffset() int64 {
 func (f *fakeLog) HighWatermark() int64 { return f.high.Load() }
 func (f *fakeLog) EndOffset() int64     { return f.high.Load() }
 func (f *fakeLog) Size() int64          { return 0 }
+
+func (f *fakeLog) Unsynced() time.Duration { return 0 }
 func (f *fakeLog) State() (replication.PartitionState, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

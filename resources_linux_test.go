@@ -46,9 +46,11 @@ func heapBytes() uint64 {
 // TestCloseReleasesAll uses everything there is and closes, in several ways: no file, goroutine or lock is left.
 func TestCloseReleasesAll(t *testing.T) {
 	for name, end := range map[string]func(l *Log, p *Producer, c *Consumer) error{
-		"in order":           func(l *Log, p *Producer, c *Consumer) error { return errors.Join(p.Close(), c.Close(), l.Close()) },
-		"the log alone":      func(l *Log, _ *Producer, _ *Consumer) error { return l.Close() },
-		"the log before all": func(l *Log, p *Producer, c *Consumer) error { return errors.Join(l.Close(), p.Close(), c.Close(), l.Close()) },
+		"in order":      func(l *Log, p *Producer, c *Consumer) error { return errors.Join(p.Close(), c.Close(), l.Close()) },
+		"the log alone": func(l *Log, _ *Producer, _ *Consumer) error { return l.Close() },
+		"the log before all": func(l *Log, p *Producer, c *Consumer) error {
+			return errors.Join(l.Close(), p.Close(), c.Close(), l.Close())
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := goleak.IgnoreCurrent()

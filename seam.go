@@ -3,6 +3,7 @@ package billet
 import (
 	"context"
 	"syscall"
+	"time"
 
 	"github.com/billetlog/billet/internal/batch"
 	"github.com/billetlog/billet/internal/vfs"
@@ -54,6 +55,9 @@ type partitionLog interface {
 	HighWatermark() int64
 	EndOffset() int64
 	Size() int64
+	// Unsynced is the age of the oldest acknowledged record that is not
+	// durable, or 0.
+	Unsynced() time.Duration
 	State() (replication.PartitionState, error)
 	// Notify makes a non-blocking send on ch whenever the high watermark or the
 	// state changes.
