@@ -147,6 +147,9 @@ func (p *Partition) tend(u *upkeep, now time.Time) (clean bool) {
 	if log.DurableIndex() < log.LastIndex() {
 		p.r.syncLog()
 	}
+	if err := log.Rest(); err != nil {
+		p.r.latch(err)
+	}
 	p.r.commitSlot()
 	return true
 }

@@ -199,6 +199,9 @@ func (l *Log) Close(durable bool) error {
 	}
 	var err error
 	if l.failure.Load() == nil {
+		if err = l.writer.unreserve(); err != nil {
+			durable = false
+		}
 		if durable {
 			err = l.Sync()
 		}

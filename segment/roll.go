@@ -128,6 +128,9 @@ func (l *Log) rollIf(want func() bool) (bool, error) {
 func (l *Log) roll() error {
 	w := &l.writer
 	old := w.segment
+	if err := w.unreserve(); err != nil {
+		return err
+	}
 	if err := l.syncActive(); err != nil {
 		return err
 	}

@@ -21,11 +21,15 @@ type writer struct {
 	frames []frame       // of the run, reused
 	staged []recentFrame // of the Append, reused
 	synced uint64        // last index known to be fdatasynced during the Append
+
+	reserved  int64 // position up to which space is reserved in file
+	noReserve bool  // it could not be
 }
 
 func (w *writer) adopt(s *segment, file vfs.File, end place) {
 	s.log.adopt(file)
 	w.segment, w.file, w.end, w.noted, w.first = s, file, end, end, time.Time{}
+	w.reserved, w.noReserve = 0, false
 }
 
 func (w *writer) empty() bool { return w.end.index == w.segment.header.firstIndex }
@@ -302,6 +306,7 @@ func (a *appending) flush() error {
 	}
 	w := &a.log.writer
 	start := w.end.pos - int64(a.run.size)
+	w.reserve(w.end.pos, a.log.options.SegmentBytes)
 	n, err := w.file.WritevAt(a.run.bufs, start)
 	if err == nil && n != a.run.size {
 		err = errors.New("segment: short write")
