@@ -96,7 +96,14 @@ func (r *replica) save(u *pb.Update, g *saveGroup) {
 		r.mu.state = u.State
 	}
 	// A membership change takes effect when it is applied, and is found again after a restart only up to the durable commit.
-	if slotDue || hasConfigChange(u.CommittedEntries) {
+	changed := hasConfigChange(u.CommittedEntries)
+	if changed {
+		if err := r.mu.log.Sync(); err != nil { // the slot's commit reaches no further than the log is durable
+			r.latchLocked(err)
+			return
+		}
+	}
+	if slotDue || changed {
 		w, err := r.putSlotLocked()
 		if err != nil {
 			r.latchLocked(err)
@@ -231,11 +238,12 @@ func (r *replica) stored(p pendingSave) {
 	}
 }
 
-// putSlotLocked writes the newest state into the slot file, unsynced.
+// putSlotLocked writes the newest state into the slot file, unsynced. Raft commits a single voter's entries before they are stored, and under
+// interval they are synced later, so its commit may be ahead of the disk: a slot that says so would look like lost data after a power cut.
 func (r *replica) putSlotLocked() (segment.Write, error) {
 	s := r.mu.slot
-	s.Term, s.Vote, s.Commit = r.mu.state.Term, r.mu.state.Vote, r.mu.state.Commit
 	s.Mark = r.mu.log.DurableIndex()
+	s.Term, s.Vote, s.Commit = r.mu.state.Term, r.mu.state.Vote, min(r.mu.state.Commit, s.Mark)
 	s.Clean = false
 	s.BootID = r.host.bootID
 	s.Snapshots = nil
