@@ -49,9 +49,24 @@ type waiter struct {
 	done       func(AppendResult)   // nil when answered
 	also       []func(AppendResult) // duplicates that arrived while it was in flight
 	rs         *dragonboat.RequestState
+	fate       dragonboat.RequestResult // what dragonboat said, once decided
+	decided    bool
 	producer   int64
+	generation int16 // the producer's epoch
 	first      int32 // sequences
 	last       int32
+}
+
+// poll takes what dragonboat has said of the proposal, if it has.
+func (w *waiter) poll() (decided bool) {
+	if !w.decided && w.rs != nil {
+		select {
+		case w.fate = <-w.rs.ResultC():
+			w.decided = true
+		default:
+		}
+	}
+	return w.decided
 }
 
 // inFlight is what an idempotent producer has proposed and not yet seen applied.
@@ -145,6 +160,10 @@ func (p *Partition) appendLocked(b batch.Batch, o AppendOptions, done func(Appen
 	b.SetLeaderEpoch(int32(p.append.epoch))
 	rs, err := p.host.guard.propose(p.session, b)
 	if err != nil {
+		if errors.Is(err, dragonboat.ErrSystemBusy) { // there may be nothing in flight whose end would wake the caller
+			p.refused.Store(true)
+			p.host.markDirty(p)
+		}
 		if !p.unqueue(w) {
 			return AppendResult{}, false // failed with all others meanwhile, and answered
 		}
@@ -185,8 +204,8 @@ func (p *Partition) enqueue(b batch.Batch, w *waiter, done func(AppendResult)) (
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if id := b.ProducerID(); id != noProducer && b.BaseSequence() >= 0 {
-		w.producer, w.first, w.last = id, b.BaseSequence(), b.LastSequence()
 		epoch := b.ProducerEpoch()
+		w.producer, w.generation, w.first, w.last = id, epoch, b.BaseSequence(), b.LastSequence()
 		fly := p.mu.pending[id]
 		known := p.mu.fold.producers[id]
 		if dup := fly.find(epoch, w.first, w.last); dup != nil {
@@ -215,7 +234,7 @@ func (p *Partition) enqueue(b batch.Batch, w *waiter, done func(AppendResult)) (
 			fly = &inFlight{}
 			p.mu.pending[w.producer] = fly
 		}
-		fly.epoch, fly.last = b.ProducerEpoch(), w.last
+		fly.epoch, fly.last = w.generation, w.last
 		fly.waiters = append(fly.waiters, w)
 	}
 	return res, false, nil
@@ -232,11 +251,11 @@ func newestSequence(fly *inFlight, known *producerState) (epoch int16, last int3
 }
 
 func (f *inFlight) find(epoch int16, first, last int32) *waiter {
-	if f == nil || f.epoch != epoch {
+	if f == nil {
 		return nil
 	}
 	for _, w := range f.waiters {
-		if w.first == first && w.last == last {
+		if w.generation == epoch && w.first == first && w.last == last {
 			return w
 		}
 	}
@@ -274,7 +293,8 @@ func (p *Partition) forgetLocked(w *waiter) {
 	if len(fly.waiters) == 0 {
 		delete(p.mu.pending, w.producer)
 	} else {
-		fly.last = fly.waiters[len(fly.waiters)-1].last
+		newest := fly.waiters[len(fly.waiters)-1]
+		fly.epoch, fly.last = newest.generation, newest.last
 	}
 }
 
@@ -293,7 +313,10 @@ func (p *Partition) unqueue(w *waiter) bool {
 func (p *Partition) applyLocked(b batch.Batch, ready []completion) []completion {
 	p.mu.fold.apply(b)
 	base, next, epoch := b.BaseOffset(), b.NextOffset(), b.LeaderEpoch()
-	p.hw.Store(next)
+	p.mu.end = next
+	if next > p.hw.Load() { // it is not when a replica that was started again replays
+		p.hw.Store(next)
+	}
 	for w := p.mu.waiters.front(); w != nil && w.base < next; w = p.mu.waiters.front() {
 		p.mu.waiters.pop()
 		p.forgetLocked(w)
@@ -325,12 +348,15 @@ func (p *Partition) completeStored(end int64) {
 	}
 }
 
-// failWaiters empties the queue and answers everybody with err.
+// failWaiters empties the queue and answers everybody with err. Proposals whose fate is open may still take effect in their epoch.
 func (p *Partition) failWaiters(err error) {
 	var ready []completion
 	p.mu.Lock()
 	for p.mu.waiters.len() > 0 {
 		w := p.mu.waiters.pop()
+		if p.mu.drained || !w.poll() {
+			p.mu.orphans = append(p.mu.orphans, w)
+		}
 		p.forgetLocked(w)
 		ready = w.finish(AppendResult{Offset: -1, Err: err}, ready)
 	}

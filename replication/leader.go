@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lni/dragonboat/v4"
 	"github.com/lni/dragonboat/v4/raftio"
 )
 
@@ -135,7 +134,7 @@ func (p *Partition) settleLeadership(ctx context.Context, heard raftio.LeaderInf
 	leader, term, ok := p.host.guard.leader(p.spec.Shard)
 	if term < heard.Term || (term == heard.Term && leader != heard.LeaderID) {
 		// The event is ahead of what dragonboat publishes: a candidate and the leader that it becomes are of one term.
-		return ctx.Err() == nil && !p.closed()
+		return ctx.Err() == nil && !p.stopped()
 	}
 	p.append.Lock()
 	leading, epoch := p.append.leading, p.append.epoch
@@ -158,124 +157,164 @@ func (p *Partition) settleLeadership(ctx context.Context, heard raftio.LeaderInf
 // lead begins to append in the given term, after everything of earlier terms is applied here: then the log's end is known, and the producers'
 // sequences are.
 func (p *Partition) lead(ctx context.Context, term uint64) (retry bool) {
-	if p.r.latched.Load() || term > maxEpoch {
+	if p.stopped() || term > maxEpoch {
 		return false
+	}
+	if p.hasOrphans(term) {
+		return ctx.Err() == nil
 	}
 	barrier, cancel := context.WithTimeout(ctx, barrierTimeout)
 	defer cancel()
 	if err := p.host.guard.readIndex(barrier, p.spec.Shard, barrierTimeout); err != nil {
-		return ctx.Err() == nil && !p.closed()
+		return ctx.Err() == nil && !p.stopped()
 	}
 	leader, now, ok := p.host.guard.leader(p.spec.Shard)
 	if !ok || leader != p.spec.Replica || now != term {
 		return ok && leader == p.spec.Replica
 	}
-	p.append.Lock()
-	p.append.leading, p.append.epoch = true, term
-	end := p.r.currentLog().EndOffset()
-	p.append.next = end
-	p.append.Unlock()
-	p.mu.Lock()
-	p.setStateLocked(StateLeader, nil)
-	p.mu.Unlock()
-	p.host.emit(Event{Kind: EventLeader, Topic: p.spec.Topic, Partition: p.spec.Partition, Offset: end})
+	end, ok := p.beginLeading(term)
+	if ok {
+		p.host.emit(Event{Kind: EventLeader, Topic: p.spec.Topic, Partition: p.spec.Partition, Offset: end})
+	}
 	return false
 }
 
-func (p *Partition) closed() bool {
+// beginLeading opens the appender, unless the partition was stopped meanwhile: whoever stops it closes the appender under the same locks.
+func (p *Partition) beginLeading(term uint64) (end int64, ok bool) {
+	p.append.Lock()
+	defer p.append.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.state.stopped() || p.r.latched.Load() {
+		return 0, false
+	}
+	end = p.r.currentLog().EndOffset()
+	p.append.leading, p.append.epoch, p.append.next = true, term, end
+	p.setStateLocked(StateLeader, nil)
+	return end, true
+}
+
+// hasOrphans says whether a proposal of the epoch that was given up may still take effect. The next batch of the epoch would get the same
+// offset and be taken for it.
+func (p *Partition) hasOrphans(epoch uint64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	left := p.mu.orphans[:0]
+	for _, w := range p.mu.orphans {
+		if w.epoch == epoch && !w.poll() {
+			left = append(left, w)
+		}
+	}
+	clear(p.mu.orphans[len(left):])
+	p.mu.orphans = left
+	return len(left) > 0
+}
+
+func (p *Partition) stopped() bool {
 	s, _ := p.State()
-	return s == StateClosed
+	return s.stopped()
 }
 
 // loseLeadership stops appending and answers everybody in flight with err.
 func (p *Partition) loseLeadership(err error, state PartitionState, cause error) {
-	p.append.Lock()
-	was := p.append.leading
-	p.append.leading = false
-	p.append.Unlock()
-	p.mu.Lock()
-	p.setStateLocked(state, cause)
-	p.mu.Unlock()
+	was := p.stopAppending(state, cause)
 	p.failWaiters(err)
 	if was && state != StateClosed {
 		p.host.emit(Event{Kind: EventLeaderLost, Topic: p.spec.Topic, Partition: p.spec.Partition, Err: cause})
 	}
 }
 
+// stopAppending closes the appender and changes the state.
+func (p *Partition) stopAppending(state PartitionState, cause error) (was bool) {
+	p.append.Lock()
+	defer p.append.Unlock()
+	was = p.append.leading
+	p.append.leading = false
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.setStateLocked(state, cause)
+	return was
+}
+
 // drain waits until all that is in flight has met its fate, after one proposal was void or dropped and so made those behind it void.
 func (p *Partition) drain(ctx context.Context) {
-	p.append.Lock()
-	p.append.leading = false
-	p.append.Unlock()
-	p.mu.Lock()
-	p.setStateLocked(StateStarting, nil)
-	p.mu.Unlock()
+	p.stopAppending(StateStarting, nil)
+	p.setDrained(true)
+	defer p.setDrained(false)
 	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
 	defer cancel()
 	for {
-		w := p.oldestWaiter()
+		w, decided := p.oldestWaiter()
 		if w == nil {
 			return
 		}
-		err := fmt.Errorf("%w: %s: the batch was not appended", ErrNotLeader, p.name())
-		select {
-		case res := <-w.rs.ResultC():
-			if !res.Completed() && !res.Dropped() {
-				err = fmt.Errorf("%w: %s: the proposal was given up", ErrAmbiguous, p.name())
+		if !decided {
+			select {
+			case fate := <-w.rs.ResultC():
+				p.mu.Lock()
+				w.fate, w.decided = fate, true
+				p.mu.Unlock()
+			case <-ctx.Done():
+				p.failWaiters(fmt.Errorf("%w: %s: the proposal has no answer yet", ErrAmbiguous, p.name()))
+				return
 			}
-		case <-ctx.Done():
-			err = fmt.Errorf("%w: %s: the proposal has no answer yet", ErrAmbiguous, p.name())
 		}
-		p.failWaiter(w, err)
+		p.failWaiter(w, p.fateError(w))
 	}
 }
 
-// oldestWaiter returns the front of the queue once its proposal's state is there.
-func (p *Partition) oldestWaiter() *waiter {
+// setDrained says who takes what dragonboat says of the proposals in flight: drain alone, or others.
+func (p *Partition) setDrained(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.mu.waiters.front()
+	p.mu.drained = on
+}
+
+// fateError is the answer for a batch whose fate is decided and that did not leave the queue by taking effect.
+func (p *Partition) fateError(w *waiter) error {
+	switch {
+	case !w.fate.Completed() && !w.fate.Dropped():
+		return fmt.Errorf("%w: %s: the proposal was given up", ErrAmbiguous, p.name())
+	case p.r.latched.Load(): // what a latched replica applies is told to nobody, and may be on its disk
+		return fmt.Errorf("%w: %s: the replica failed", ErrAmbiguous, p.name())
+	}
+	return fmt.Errorf("%w: %s: the batch was not appended", ErrNotLeader, p.name())
+}
+
+func (p *Partition) oldestWaiter() (w *waiter, decided bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w = p.mu.waiters.front()
+	return w, w != nil && w.decided
 }
 
 // failWaiter answers w with err if it is still the oldest in flight. It was applied without effect, or never: what took effect was popped by then.
-func (p *Partition) failWaiter(w *waiter, err error) bool {
+func (p *Partition) failWaiter(w *waiter, err error) {
 	p.mu.Lock()
 	if p.mu.waiters.front() != w {
 		p.mu.Unlock()
-		return false
+		return
 	}
 	p.mu.waiters.pop()
 	p.forgetLocked(w)
 	ready := w.finish(AppendResult{Offset: -1, Err: err}, nil)
+	p.signalLocked()
 	p.mu.Unlock()
 	for _, c := range ready {
 		c.done(c.res)
 	}
-	return true
 }
 
 // noteDropped looks whether the oldest proposal was dropped, as happens while leadership is handed over: no void entry tells of that.
-func (p *Partition) noteDropped() {
+// Nobody is answered before the appender is closed: a producer that sends the batch again must not find those behind it in flight.
+func (p *Partition) noteDropped() (idle bool) {
 	p.mu.Lock()
 	w := p.mu.waiters.front()
-	var rs *dragonboat.RequestState
-	if w != nil {
-		rs = w.rs
-	}
+	// Completed after it took effect is not in the queue any more; completed and still there means void.
+	undone := w != nil && !p.mu.drained && w.poll()
 	p.mu.Unlock()
-	if rs == nil {
-		return
+	if undone {
+		p.host.elect(p, true)
 	}
-	select {
-	case res := <-rs.ResultC():
-		// Completed after it took effect is not in the queue any more; completed and still there means void.
-		err := fmt.Errorf("%w: %s: the batch was not appended", ErrNotLeader, p.name())
-		if !res.Completed() && !res.Dropped() {
-			err = fmt.Errorf("%w: %s: the proposal was given up", ErrAmbiguous, p.name())
-		}
-		if p.failWaiter(w, err) {
-			p.host.elect(p, true)
-		}
-	default:
-	}
+	return w == nil
 }

@@ -58,6 +58,7 @@ type Partition struct {
 
 	hw       atomic.Int64 // high watermark: the end of what is committed, as far as known here
 	dirty    atomic.Bool  // it stands on the keeper's list
+	refused  atomic.Bool  // dragonboat took no proposal: who got ErrBusy is to be woken
 	appended atomic.Int64 // bytes proposed since the last checkpoint
 
 	// append is the append lock: batches get their offsets and are proposed under it, so that one proposes at a time.
@@ -75,7 +76,10 @@ type Partition struct {
 		applied uint64
 		fold    *fold
 		saved   uint64 // index of the newest checkpoint
+		end     int64  // end offset of what is applied; the high watermark may be ahead while a replica replays
 		waiters waiterQueue
+		orphans []*waiter           // answered although their fate is open
+		drained bool                // somebody waits for the fate of the proposals in flight
 		bytes   int64               // in flight
 		pending map[int64]*inFlight // idempotent producers with batches in flight
 		subs    map[int]chan<- struct{}
@@ -180,10 +184,19 @@ func (p *Partition) signalLocked() {
 	}
 }
 
+// stopped says whether no call of setStateLocked but that to StateClosed changes the state any more.
+func (s PartitionState) stopped() bool {
+	return s == StateFailed || s == StateQuarantined || s == StateClosed
+}
+
 func (p *Partition) setStateLocked(s PartitionState, cause error) {
-	if p.mu.state == StateClosed || (p.mu.state == StateFailed && s != StateClosed && s != StateStarting) {
+	if p.mu.state == StateClosed || (p.mu.state.stopped() && s != StateClosed) {
 		return
 	}
+	p.enterStateLocked(s, cause)
+}
+
+func (p *Partition) enterStateLocked(s PartitionState, cause error) {
 	p.mu.state, p.mu.cause = s, cause
 	close(p.mu.changed)
 	p.mu.changed = make(chan struct{})
@@ -239,8 +252,9 @@ func (p *Partition) loadFold(log *segment.Log) error {
 	p.r.mu.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.mu.fold, p.mu.applied, p.mu.saved = f, max(cp.Index, genesisIndex), cp.Index
-	p.hw.Store(cp.Offset)
+	p.mu.fold, p.mu.applied, p.mu.saved, p.mu.end = f, max(cp.Index, genesisIndex), cp.Index, cp.Offset
+	// What readers have seen stays to be seen while a replica that was started again replays.
+	p.hw.Store(max(cp.Offset, min(p.hw.Load(), log.EndOffset())))
 	return nil
 }
 
@@ -275,7 +289,7 @@ func (p *Partition) checkpoint(durable bool) {
 		return
 	}
 	p.mu.Lock()
-	index, offset := p.mu.applied, p.hw.Load()
+	index, offset := p.mu.applied, p.mu.end
 	if index <= p.mu.saved {
 		p.mu.Unlock()
 		return
