@@ -102,7 +102,7 @@ func newConsumer(cat catalog, config ConsumerConfig, release func(*Consumer)) (*
 // ErrConcurrentPoll; ErrClosed.
 func (c *Consumer) Poll(ctx context.Context) ([]Record, error) {
 	if !c.poll.TryLock() {
-		return nil, fmt.Errorf("billet: poll: %w", ErrConcurrentPoll)
+		return nil, fmt.Errorf("billet: poll: %w: use one Consumer for each goroutine", ErrConcurrentPoll)
 	}
 	defer c.poll.Unlock()
 	for {

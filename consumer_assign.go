@@ -16,11 +16,11 @@ func (c *Consumer) Assign(topic string, partitions ...int32) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.mu.closed {
-		return fmt.Errorf("billet: assign %q: %w", topic, ErrClosed)
+		return fmt.Errorf("billet: assign %q: %w: make a new Consumer", topic, ErrClosed)
 	}
 	state, ok := c.catalog.Topic(topic)
 	if !ok {
-		return fmt.Errorf("billet: assign %q: %w", topic, ErrUnknownTopic)
+		return fmt.Errorf("billet: assign %q: %w: %s", topic, ErrUnknownTopic, adviceUnknownTopic)
 	}
 	whole := len(partitions) == 0
 	for n := range state.Partitions {
@@ -144,11 +144,11 @@ func (c *Consumer) Assignment() []TopicPartition {
 // findLocked returns an assignment or says that there is none.
 func (c *Consumer) findLocked(what, topic string, partition int32) (*assignment, error) {
 	if c.mu.closed {
-		return nil, fmt.Errorf("billet: %s %s/%d: %w", what, topic, partition, ErrClosed)
+		return nil, fmt.Errorf("billet: %s %s/%d: %w: make a new Consumer", what, topic, partition, ErrClosed)
 	}
 	a := c.mu.byKey[assignmentKey{topic, partition}]
 	if a == nil {
-		return nil, fmt.Errorf("billet: %s %s/%d: %w", what, topic, partition, ErrNotAssigned)
+		return nil, fmt.Errorf("billet: %s %s/%d: %w: Assign it first", what, topic, partition, ErrNotAssigned)
 	}
 	return a, nil
 }

@@ -22,7 +22,7 @@ func (c *Consumer) fetch() ([]Record, error) {
 	defer c.mu.Unlock()
 	m := &c.mu
 	if m.closed {
-		return nil, fmt.Errorf("billet: poll: %w", ErrClosed)
+		return nil, fmt.Errorf("billet: poll: %w: make a new Consumer", ErrClosed)
 	}
 	if version := c.catalog.Version(); version != m.version {
 		m.version = version
@@ -159,7 +159,7 @@ func (c *Consumer) followTopicsLocked() {
 	}
 	for _, topic := range gone {
 		delete(m.subscribed, topic)
-		m.errs = append(m.errs, fmt.Errorf("billet: read topic %q: %w: the topic was deleted", topic, ErrUnknownTopic))
+		m.errs = append(m.errs, fmt.Errorf("billet: read topic %q: %w: the topic was deleted and is no longer assigned", topic, ErrUnknownTopic))
 	}
 	for topic := range m.subscribed {
 		state, ok := c.catalog.Topic(topic)

@@ -98,6 +98,13 @@ var (
 	ErrNotAssigned = errors.New("partition is not assigned to the consumer")
 )
 
+// What to do about some errors, as the end of their messages.
+const (
+	adviceUnknownTopic = "create it, or ask Topics for those there are"
+	adviceOpenAgain    = "open the Log again"
+	adviceTooLarge     = "make it smaller or raise max.message.bytes"
+)
+
 // retriableErrors are those after which the same call may succeed.
 var retriableErrors = []error{
 	ErrBufferFull, ErrAmbiguous, ErrNotLeader, ErrBusy, ErrDiskFull,

@@ -182,7 +182,7 @@ func (l *Log) check(ctx context.Context) error {
 		return err
 	}
 	if l.closed.Load() {
-		return fmt.Errorf("billet: log %s: %w", l.config.Dir, ErrClosed)
+		return fmt.Errorf("billet: log %s: %w: %s", l.config.Dir, ErrClosed, adviceOpenAgain)
 	}
 	return nil
 }
@@ -222,7 +222,7 @@ func (l *Log) NewProducer(config ProducerConfig) (*Producer, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.mu.producers == nil {
-		return nil, fmt.Errorf("billet: new producer: %w", ErrClosed)
+		return nil, fmt.Errorf("billet: new producer: %w: %s", ErrClosed, adviceOpenAgain)
 	}
 	p, err := newProducer(l.catalog, config, l.forgetProducer)
 	if err != nil {
@@ -244,7 +244,7 @@ func (l *Log) NewConsumer(config ConsumerConfig) (*Consumer, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.mu.consumers == nil {
-		return nil, fmt.Errorf("billet: new consumer: %w", ErrClosed)
+		return nil, fmt.Errorf("billet: new consumer: %w: %s", ErrClosed, adviceOpenAgain)
 	}
 	c, err := newConsumer(l.catalog, config, l.forgetConsumer)
 	if err != nil {

@@ -113,8 +113,8 @@ type OffsetError struct {
 
 // Error tells position and range.
 func (e *OffsetError) Error() string {
-	return fmt.Sprintf("%v: position %d, records %d to %d are there (end %d)",
-		ErrOffsetOutOfRange, e.Offset, e.Start, e.End-1, e.End)
+	return fmt.Sprintf("%v: position %d, %d to %d can be read: seek there",
+		ErrOffsetOutOfRange, e.Offset, e.Start, e.End)
 }
 
 // Unwrap returns ErrOffsetOutOfRange.

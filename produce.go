@@ -134,7 +134,7 @@ func (l *Log) syncTopic(name string) (*syncTopic, error) {
 		state, ok := l.catalog.Topic(name)
 		if !ok || state.Partitions == 0 {
 			l.sync.topics.Delete(name)
-			return nil, fmt.Errorf("billet: produce to topic %q: %w", name, ErrUnknownTopic)
+			return nil, fmt.Errorf("billet: produce to topic %q: %w: %s", name, ErrUnknownTopic, adviceUnknownTopic)
 		}
 		next := &atomic.Uint32{}
 		if t != nil {
@@ -172,7 +172,7 @@ func (l *Log) produceCall(ctx context.Context, t *syncTopic, n int32, call *sync
 	size := call.builder.Size()
 	b, err := call.builder.Finish()
 	if err == nil && size > t.maxMessage {
-		err = fmt.Errorf("%w: it takes %d bytes, max.message.bytes is %d", ErrRecordTooLarge, size, t.maxMessage)
+		err = fmt.Errorf("%w: it takes %d bytes, max.message.bytes is %d: %s", ErrRecordTooLarge, size, t.maxMessage, adviceTooLarge)
 	}
 	if err != nil {
 		l.sync.calls.Put(call)

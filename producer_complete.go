@@ -252,7 +252,7 @@ func (p *producerPartition) abort() int {
 	for _, b := range m.queue {
 		if !b.reported && b.state != batchDone {
 			records += b.count
-			err := error(ErrClosed)
+			err := fmt.Errorf("%w: flush before closing", ErrClosed)
 			if b.cause != nil {
 				err = fmt.Errorf("%w: %w", err, b.cause)
 			}

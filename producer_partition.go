@@ -192,7 +192,7 @@ func (p *producerPartition) openFor(ctx context.Context, r *Record, bound int) (
 			granted = 0
 			p.producer.hurry()
 			if p.producer.config.FailFast {
-				return nil, p.wrap(ErrBufferFull)
+				return nil, p.wrap(fmt.Errorf("%w: try again when records are acknowledged, or raise BufferBytes", ErrBufferFull))
 			}
 			if err := p.producer.budget.acquire(ctx, need); err != nil {
 				return nil, p.wrap(err)
@@ -211,9 +211,9 @@ func (p *producerPartition) roomLocked(r *Record, bound int, granted *int64) (
 	m := &p.mu
 	if m.closed {
 		if m.retired {
-			return nil, 0, p.wrap(ErrUnknownTopic)
+			return nil, 0, p.wrap(fmt.Errorf("%w: the topic was deleted: %s", ErrUnknownTopic, adviceUnknownTopic))
 		}
-		return nil, 0, p.wrap(ErrClosed)
+		return nil, 0, p.wrap(fmt.Errorf("%w: make a new Producer", ErrClosed))
 	}
 	if b := m.open; b != nil {
 		size := b.builder.SizeAfter(timestampMillis(r.Timestamp, b.clock.millis), r.Key, r.Value, batchHeaders(r.Headers))
@@ -236,8 +236,8 @@ func (p *producerPartition) roomLocked(r *Record, bound int, granted *int64) (
 	if single > int64(m.topic.maxMessage) {
 		single = singleSize(r)
 		if single > int64(m.topic.maxMessage) {
-			return nil, 0, p.wrap(fmt.Errorf("%w: it takes %d bytes, max.message.bytes is %d",
-				ErrRecordTooLarge, single, m.topic.maxMessage))
+			return nil, 0, p.wrap(fmt.Errorf("%w: it takes %d bytes, max.message.bytes is %d: %s",
+				ErrRecordTooLarge, single, m.topic.maxMessage, adviceTooLarge))
 		}
 	}
 	need = max(single, p.capacityLocked())

@@ -100,7 +100,7 @@ func (p *Producer) refreshTopic(ctx context.Context, name string, version uint64
 	state, ok := p.catalog.Topic(name)
 	if !ok || state.Partitions == 0 {
 		p.forgetTopic(name)
-		return nil, fmt.Errorf("billet: produce to topic %q: %w", name, ErrUnknownTopic)
+		return nil, fmt.Errorf("billet: produce to topic %q: %w: %s", name, ErrUnknownTopic, adviceUnknownTopic)
 	}
 	if err := p.ensureIdentity(ctx); err != nil {
 		return nil, fmt.Errorf("billet: produce to topic %q: get a producer id: %w", name, err)
@@ -108,7 +108,7 @@ func (p *Producer) refreshTopic(ctx context.Context, name string, version uint64
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed.Load() { // shut has not seen, or will not see, what is added now
-		return nil, fmt.Errorf("billet: produce to topic %q: %w", name, ErrClosed)
+		return nil, fmt.Errorf("billet: produce to topic %q: %w: make a new Producer", name, ErrClosed)
 	}
 	t := &producerTopic{name: name, id: state.ID, version: version,
 		maxMessage: state.MaxMessage, shared: newStickyState()}

@@ -184,7 +184,7 @@ func (l *Log) CreateTopic(ctx context.Context, t Topic) error {
 	}
 	for _, other := range l.catalog.Topics() {
 		if namesCollide(t.Name, other.Name) {
-			return fmt.Errorf("billet: create topic %q: %w as %q", t.Name, ErrTopicExists, other.Name)
+			return fmt.Errorf("billet: create topic %q: %w as %q: choose another name or delete that one", t.Name, ErrTopicExists, other.Name)
 		}
 	}
 	config = withDefaults(config, l.config.TopicDefaults)
@@ -204,7 +204,7 @@ func (l *Log) DeleteTopic(ctx context.Context, name string) error {
 		return err
 	}
 	if isReserved(name) {
-		return fmt.Errorf("billet: delete topic %q: %w: it is internal", name, ErrInvalidTopic)
+		return fmt.Errorf("billet: delete topic %q: %w: it is internal, leave it", name, ErrInvalidTopic)
 	}
 	if err := l.catalog.DeleteTopic(ctx, name); err != nil {
 		return fmt.Errorf("billet: delete topic %q: %w", name, wrapSeam(err))
@@ -223,7 +223,7 @@ func (l *Log) AddPartitions(ctx context.Context, name string, total int) error {
 	}
 	state, ok := l.catalog.Topic(name)
 	if !ok {
-		return fmt.Errorf("billet: add partitions to %q: %w", name, ErrUnknownTopic)
+		return fmt.Errorf("billet: add partitions to %q: %w: %s", name, ErrUnknownTopic, adviceUnknownTopic)
 	}
 	if isReserved(name) || total <= state.Partitions || total > maxPartitions {
 		return fmt.Errorf("billet: add partitions to %q: %w: %d of %d, allowed is more, up to %d, and no internal topic",
@@ -256,7 +256,7 @@ func (l *Log) AlterTopic(ctx context.Context, name string, alter Alter) error {
 		return fmt.Errorf("billet: alter topic %q: %w", name, err)
 	}
 	if isReserved(name) {
-		return fmt.Errorf("billet: alter topic %q: %w: it is internal", name, ErrInvalidTopic)
+		return fmt.Errorf("billet: alter topic %q: %w: it is internal, leave it", name, ErrInvalidTopic)
 	}
 	if err := l.catalog.AlterTopic(ctx, name, alter.Set, alter.Unset); err != nil {
 		return fmt.Errorf("billet: alter topic %q: %w", name, wrapSeam(err))
@@ -285,7 +285,7 @@ func (l *Log) Topic(ctx context.Context, name string) (TopicInfo, error) {
 	}
 	state, ok := l.catalog.Topic(name)
 	if !ok {
-		return TopicInfo{}, fmt.Errorf("billet: topic %q: %w", name, ErrUnknownTopic)
+		return TopicInfo{}, fmt.Errorf("billet: topic %q: %w: %s", name, ErrUnknownTopic, adviceUnknownTopic)
 	}
 	return l.describe(state), nil
 }

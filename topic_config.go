@@ -80,13 +80,13 @@ const maxTopicName = 249
 func validateTopicName(name string) error {
 	switch {
 	case name == "":
-		return fmt.Errorf("%w: the name is empty", ErrInvalidTopic)
+		return fmt.Errorf("%w: the name is empty, allowed are 1 to %d characters", ErrInvalidTopic, maxTopicName)
 	case len(name) > maxTopicName:
-		return fmt.Errorf("%w: the name has %d characters, allowed is %d", ErrInvalidTopic, len(name), maxTopicName)
+		return fmt.Errorf("%w: the name has %d characters, allowed are up to %d", ErrInvalidTopic, len(name), maxTopicName)
 	case name == "." || name == "..":
-		return fmt.Errorf("%w: the name %q cannot be", ErrInvalidTopic, name)
+		return fmt.Errorf("%w: the name %q cannot be: choose another one", ErrInvalidTopic, name)
 	case isReserved(name):
-		return fmt.Errorf(`%w: names that begin with "__" are reserved`, ErrInvalidTopic)
+		return fmt.Errorf(`%w: names that begin with "__" are reserved: choose another one`, ErrInvalidTopic)
 	}
 	for i := range len(name) {
 		c := name[i]
