@@ -320,7 +320,7 @@ func TestInstallSnapshot(t *testing.T) {
 	if r.latched.Load() {
 		t.Fatal(r.mu.cause)
 	}
-	if err := p.machine.RecoverFromSnapshot(nil, nil); err != nil {
+	if err := p.machine.Load().RecoverFromSnapshot(nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	if p.HighWatermark() != 102 || p.EndOffset() != 103 || p.StartOffset() != 100 {

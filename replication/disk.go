@@ -35,10 +35,10 @@ func (d *disk) admit(n int) error {
 }
 
 // look asks for free space and sets or lifts the brake. It is lifted a little above the mark that sets it.
-func (d *disk) look() (changed bool) {
+func (d *disk) look() {
 	space, err := d.fs.Free(d.dir)
 	if err != nil {
-		return false // the write itself will tell
+		return // the write itself will tell
 	}
 	free := int64(min(space.Free, 1<<62))
 	d.free.Store(free)
@@ -53,5 +53,4 @@ func (d *disk) look() (changed bool) {
 		d.left.Store(min(room/2+1, diskStep))
 		d.braked.Store(false)
 	}
-	return d.braked.Load() != braked
 }

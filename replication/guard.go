@@ -133,31 +133,31 @@ func (g *guard) snapshot(ctx context.Context, shard, compactTo uint64, timeout t
 	}
 }
 
-// close closes the NodeHost. It gives up waiting when ctx ends: a parked worker never ends.
+// close closes the NodeHost. It gives up waiting when ctx ends: a parked worker never ends, nor does a call that dragonboat parked.
 func (g *guard) close(ctx context.Context) error {
-	g.mu.Lock()
-	if g.closed {
-		g.mu.Unlock()
-		return nil
-	}
-	g.closed = true
-	nh := g.nh
-	g.mu.Unlock()
 	done := make(chan error, 1)
-	go func() {
-		defer func() {
-			if p := recover(); p != nil {
-				done <- fmt.Errorf("%w: closing raft: %v", ErrFailed, p)
-				return
-			}
-			done <- nil
-		}()
-		nh.Close()
-	}()
+	go func() { done <- g.shut() }()
 	select {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
 		return fmt.Errorf("%w: raft did not stop: %w", ErrFailed, ctx.Err())
 	}
+}
+
+func (g *guard) shut() (err error) {
+	g.mu.Lock()
+	closed := g.closed
+	g.closed = true
+	g.mu.Unlock()
+	if closed {
+		return nil
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: closing raft: %v", ErrFailed, p)
+		}
+	}()
+	g.nh.Close()
+	return nil
 }

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -118,11 +120,14 @@ type Host struct {
 
 	ctx    context.Context
 	cancel context.CancelFunc
-	tasks  sync.WaitGroup
+	tasks  sync.WaitGroup // the host's goroutines; see spawn
+	ops    sync.WaitGroup // calls that change what runs; see begin
+	done   chan struct{}  // closed when Close is over
 
 	mu struct {
 		sync.Mutex
-		closed     bool
+		closed     bool                  // no further call begins
+		over       bool                  // no further goroutine begins
 		partitions map[uint64]*Partition // by shard
 		full       map[uint64]*Partition // stopped by a full disk
 		campaign   map[*Partition]bool   // single voters that wait to lead
@@ -140,7 +145,7 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 		cfg: cfg, logger: cfg.Logger, bootID: readBootID(), name: nodeName(cfg.Node.ID),
 		disk:      disk{fs: cfg.FS, dir: cfg.Dir, reserve: cfg.DiskReserve},
 		elections: newElections(), keeper: keeper{wake: make(chan struct{}, 1)},
-		ctx: ctx, cancel: cancel, campaignWake: make(chan struct{}, 1),
+		ctx: ctx, cancel: cancel, campaignWake: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	h.cfg.FS = timedFS{cfg.FS, &h.syncs}
 	h.db = &logDB{host: h}
@@ -162,8 +167,29 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 		h.tasks.Go(h.elector)
 	}
 	h.tasks.Go(h.keep)
+	h.tasks.Go(h.housekeep)
 	h.tasks.Go(h.campaign)
 	return h, nil
+}
+
+// begin lets a call that changes what runs go on; Close waits until it calls end.
+func (h *Host) begin() (end func(), err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.mu.closed {
+		return nil, fmt.Errorf("%w: host", ErrClosed)
+	}
+	h.ops.Add(1)
+	return h.ops.Done, nil
+}
+
+// spawn runs f on a goroutine that Close waits for, or not at all when Close has waited already.
+func (h *Host) spawn(f func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.mu.over {
+		h.tasks.Go(f)
+	}
 }
 
 func nodeName(id int32) string { return fmt.Sprintf("node-%d", id) }
@@ -285,40 +311,56 @@ func newNodeHost(nc config.NodeHostConfig) (nh *dragonboat.NodeHost, err error) 
 // StartPartition opens the replica's files, making them when they are not there and create says so, and starts its group. Damage in
 // the files is no error of the call: the partition comes back quarantined.
 func (h *Host) StartPartition(spec PartitionSpec, create bool) (*Partition, error) {
+	end, err := h.begin()
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	p := &Partition{host: h, spec: spec}
+	p.ctx, p.cancel = context.WithCancel(h.ctx)
 	p.settings.Store(&spec.Settings)
 	p.mu.pending = make(map[int64]*inFlight)
 	p.mu.subs = make(map[int]chan<- struct{})
 	p.mu.changed = make(chan struct{})
 	p.mu.fold = newFold()
+	p.life.Lock()
+	defer p.life.Unlock()
 	h.mu.Lock()
 	_, exists := h.mu.partitions[spec.Shard]
-	if h.mu.closed || exists {
-		closed := h.mu.closed
-		h.mu.Unlock()
-		if closed {
-			return nil, fmt.Errorf("%w: host", ErrClosed)
-		}
+	if !exists {
+		h.mu.partitions[spec.Shard] = p
+	}
+	h.mu.Unlock()
+	if exists {
+		p.cancel()
 		return nil, fmt.Errorf("replication: shard %d runs already", spec.Shard)
 	}
-	h.mu.partitions[spec.Shard] = p
-	h.mu.Unlock()
 	if err := p.open(create); err != nil {
-		if !quarantines(err) {
-			h.mu.Lock()
-			delete(h.mu.partitions, spec.Shard)
-			h.mu.Unlock()
-			return nil, err
+		if quarantines(err) {
+			p.quarantine(err)
+			return p, nil
 		}
-		err = fmt.Errorf("%w: %s: %w", ErrQuarantined, p.name(), err)
-		p.mu.Lock()
-		p.setStateLocked(StateQuarantined, err)
-		p.mu.Unlock()
-		h.logger.Error("a partition is quarantined: its files are kept as they are, all others go on", "partition", p.name(), "err", err)
-		h.emit(Event{Kind: EventQuarantined, Topic: spec.Topic, Partition: spec.Partition, Err: err})
-		return p, nil
+		h.forget(p)
+		return nil, err
 	}
-	return p, p.startRaft()
+	if err := p.startRaft(); err != nil {
+		err = errors.Join(err, p.r.closeFiles(false))
+		p.r = nil
+		h.forget(p)
+		return nil, err
+	}
+	return p, nil
+}
+
+// forget takes a partition that does not run off the host's lists.
+func (h *Host) forget(p *Partition) {
+	p.cancel()
+	h.db.replicas.Delete(p.spec.key())
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.mu.partitions, p.spec.Shard)
+	delete(h.mu.full, p.spec.Shard)
+	delete(h.mu.campaign, p)
 }
 
 // quarantines says whether an error at open concerns this replica's files alone.
@@ -330,7 +372,8 @@ func quarantines(err error) bool {
 // startRaft starts the group of a replica whose files are open.
 func (p *Partition) startRaft() error {
 	h := p.host
-	p.machine = &machine{p: p, closed: make(chan struct{})}
+	m := &machine{p: p, closed: make(chan struct{})}
+	p.machine.Store(m)
 	rc := config.Config{
 		ShardID: p.spec.Shard, ReplicaID: p.spec.Replica,
 		ElectionRTT: electionTicks, HeartbeatRTT: heartbeatTicks, CheckQuorum: true, PreVote: true,
@@ -338,13 +381,10 @@ func (p *Partition) startRaft() error {
 		MaxInMemLogSize: uint64(h.cfg.MaxInFlightBytes) + 2*maxMessageBytesMax,
 	}
 	p.session = h.guard.session(p.spec.Shard)
-	err := h.guard.start(func(uint64, uint64) sm.IOnDiskStateMachine { return p.machine }, rc)
+	err := h.guard.start(func(uint64, uint64) sm.IOnDiskStateMachine { return m }, rc)
 	if err != nil {
-		h.db.replicas.Delete(p.spec.key())
-		h.mu.Lock()
-		delete(h.mu.partitions, p.spec.Shard)
-		h.mu.Unlock()
-		return errors.Join(fmt.Errorf("replication: starting %s: %w", p.name(), err), p.r.closeFiles(false))
+		p.machine.Store(nil)
+		return fmt.Errorf("replication: starting %s: %w", p.name(), err)
 	}
 	if len(p.r.record().Membership.Addresses) == 1 {
 		h.mu.Lock()
@@ -386,7 +426,7 @@ func (h *Host) campaignRound() (more bool) {
 	h.mu.Unlock()
 	for _, p := range waiting {
 		_, _, led := h.guard.leader(p.spec.Shard)
-		if state, _ := p.State(); led || state == StateClosed || state == StateFailed {
+		if led || p.stopped() {
 			h.mu.Lock()
 			delete(h.mu.campaign, p)
 			h.mu.Unlock()
@@ -416,26 +456,38 @@ func (h *Host) Partitions() []*Partition {
 	return out
 }
 
-// RemovePartition stops a replica for good and deletes its files.
+// RemovePartition stops a replica for good and deletes its files. When it fails, it can be called again.
 func (h *Host) RemovePartition(ctx context.Context, p *Partition) error {
-	p.loseLeadership(fmt.Errorf("%w: %s was deleted", ErrUnknownTopic, p.name()), StateClosed, fmt.Errorf("%w: %s was deleted", ErrUnknownTopic, p.name()))
+	end, err := h.begin()
+	if err != nil {
+		return err
+	}
+	defer end()
+	gone := fmt.Errorf("%w: %s was deleted", ErrUnknownTopic, p.name())
+	p.loseLeadership(gone, StateClosed, gone)
+	p.cancel()
+	p.life.Lock()
+	defer p.life.Unlock()
 	if err := h.stopRaft(ctx, p); err != nil {
 		return err
 	}
-	h.mu.Lock()
-	delete(h.mu.partitions, p.spec.Shard)
-	delete(h.mu.full, p.spec.Shard)
-	delete(h.mu.campaign, p)
-	h.mu.Unlock()
-	var err error
 	if p.r != nil {
-		h.db.replicas.Delete(p.spec.key())
 		if h.db.journal != nil {
 			h.db.journal.Forget(p.spec.key())
 		}
 		err = p.r.closeFiles(false)
+		if errors.Is(err, segment.ErrClosed) || errors.Is(err, fs.ErrClosed) { // by a call before
+			err = nil
+		}
 	}
-	return errors.Join(err, h.DeleteReplicaDir(p.spec.key()))
+	if err := h.DeleteReplicaDir(p.spec.key()); err != nil {
+		return err
+	}
+	h.forget(p)
+	if err != nil {
+		h.logger.Debug("closing the files of a deleted replica", "partition", p.name(), "err", err)
+	}
+	return nil
 }
 
 // DeleteReplicaDir deletes the files of a replica that does not run.
@@ -449,34 +501,35 @@ func (h *Host) DeleteReplicaDir(k segment.Key) error {
 
 // stopRaft stops the group and waits until its state machine is closed: then dragonboat touches the replica no more.
 func (h *Host) stopRaft(ctx context.Context, p *Partition) error {
-	if p.machine == nil {
+	m := p.machine.Load()
+	if m == nil {
 		return nil
 	}
 	if err := h.guard.stop(p.spec.Shard, p.spec.Replica); err != nil {
 		return err
 	}
 	select {
-	case <-p.machine.closed:
+	case <-m.closed:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("replication: %s did not stop: %w", p.name(), ctx.Err())
+	case <-h.ctx.Done():
+		return fmt.Errorf("%w: host", ErrClosed)
 	}
 }
 
 // replicaFailed follows the latch: the group is stopped, so that dragonboat stops feeding a store that keeps all in memory.
-func (h *Host) replicaFailed(p *Partition, err error) {
-	h.logger.Error("a replica's disk failed: it takes no more, reads go on", "partition", p.name(), "err", err)
-	h.emit(Event{Kind: EventReplicaFailed, Topic: p.spec.Topic, Partition: p.spec.Partition, Err: err})
+func (h *Host) replicaFailed(p *Partition, cause error, full bool) {
+	h.logger.Error("a replica's disk failed: it takes no more, reads go on", "partition", p.name(), "err", cause)
+	h.emit(Event{Kind: EventReplicaFailed, Topic: p.spec.Topic, Partition: p.spec.Partition, Err: cause})
 	ctx, cancel := context.WithTimeout(h.ctx, snapshotTimeout)
 	defer cancel()
 	if err := h.stopRaft(ctx, p); err != nil {
-		return
+		h.logger.Warn("the group of a failed replica did not stop", "partition", p.name(), "err", err)
 	}
-	if errors.Is(err, ErrDiskFull) {
+	if full {
 		h.mu.Lock()
-		if !h.mu.closed {
-			h.mu.full[p.spec.Shard] = p
-		}
+		h.mu.full[p.spec.Shard] = p
 		h.mu.Unlock()
 	}
 }
@@ -484,21 +537,20 @@ func (h *Host) replicaFailed(p *Partition, err error) {
 // restartFull opens again, from disk, what a full disk had stopped.
 func (h *Host) restartFull() {
 	h.mu.Lock()
-	var list []*Partition
-	for shard, p := range h.mu.full {
-		list = append(list, p)
-		delete(h.mu.full, shard)
-	}
+	list := slices.Collect(maps.Values(h.mu.full))
+	clear(h.mu.full)
 	h.mu.Unlock()
 	for _, p := range list {
-		if err := p.restart(); err != nil {
-			h.logger.Warn("a replica that a full disk stopped could not be started again", "partition", p.name(), "err", err)
-			h.mu.Lock()
-			h.mu.full[p.spec.Shard] = p
-			h.mu.Unlock()
+		ctx, cancel := context.WithTimeout(h.ctx, snapshotTimeout)
+		err := p.restart(ctx)
+		cancel()
+		if err == nil {
 			continue
 		}
-		h.emit(Event{Kind: EventReplicaRestart, Topic: p.spec.Topic, Partition: p.spec.Partition})
+		h.logger.Warn("a replica that a full disk stopped could not be started again", "partition", p.name(), "err", err)
+		h.mu.Lock()
+		h.mu.full[p.spec.Shard] = p
+		h.mu.Unlock()
 	}
 }
 
@@ -517,24 +569,48 @@ func (h *Host) SyncStats() SyncStats { return h.syncs.stats() }
 func (h *Host) DiskFree() (bytes int64, braked bool) { return h.disk.free.Load(), h.disk.braked.Load() }
 
 // Close stops everything, saves every fold, and leaves the files clean: the next open replays nothing. It gives up waiting for Raft when
-// ctx ends. Closing twice is harmless.
+// ctx ends. A second Close waits for the first and returns nil.
 func (h *Host) Close(ctx context.Context) error {
 	h.mu.Lock()
 	if h.mu.closed {
 		h.mu.Unlock()
+		select {
+		case <-h.done:
+		case <-ctx.Done():
+		}
 		return nil
 	}
 	h.mu.closed = true
 	h.mu.Unlock()
+	defer close(h.done)
 	for _, p := range h.Partitions() {
 		p.loseLeadership(fmt.Errorf("%w: %s: closed while the batch was in flight", ErrAmbiguous, p.name()), StateClosed, nil)
 	}
 	h.cancel()
 	h.elections.close()
-	err := h.guard.close(ctx)
+	err := h.awaitOps(ctx)
+	err = errors.Join(err, h.guard.close(ctx))
+	h.mu.Lock()
+	h.mu.over = true
+	h.mu.Unlock()
 	h.tasks.Wait()
 	unsubscribeRaftLog(h)
 	return errors.Join(err, h.closeReplicas(err == nil), h.closeJournal())
+}
+
+// awaitOps waits for the calls that began before Close did.
+func (h *Host) awaitOps(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		h.ops.Wait()
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: a call that changes partitions did not end: %w", ErrFailed, ctx.Err())
+	}
 }
 
 // closeReplicas checkpoints and closes all logs, several at a time.
@@ -544,9 +620,6 @@ func (h *Host) closeReplicas(clean bool) error {
 	var errs []error
 	slots := make(chan struct{}, keeperParallel)
 	for _, p := range h.Partitions() {
-		if p.r == nil {
-			continue
-		}
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()

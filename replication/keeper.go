@@ -2,7 +2,9 @@ package replication
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -18,12 +20,13 @@ const (
 	snapshotTimeout = 10 * time.Second
 )
 
-// keeper does what must happen in time: it syncs under interval, saves checkpoints and marks, rolls and deletes old segments, and
-// watches free space. It sleeps while there is nothing to do.
+// keeper does what must happen in time: it syncs under interval, saves checkpoints and marks, and watches free space. It sleeps while
+// there is nothing to do. What may take long is left to housekeep.
 type keeper struct {
-	mu    sync.Mutex
-	dirty []*Partition // appended to since they were last found clean
-	wake  chan struct{}
+	mu     sync.Mutex
+	dirty  []*Partition // appended to since they were last found clean
+	braked bool         // as the last event said
+	wake   chan struct{}
 }
 
 // upkeep is what the keeper knows of a dirty partition. Only the keeper touches it.
@@ -50,7 +53,7 @@ func (h *Host) markDirty(p *Partition) {
 
 func (h *Host) keep() {
 	state := make(map[*Partition]*upkeep)
-	lastLook, lastRetention := h.now(), h.now()
+	lastLook := h.now()
 	timer := time.NewTimer(diskLook)
 	defer timer.Stop()
 	for {
@@ -66,10 +69,6 @@ func (h *Host) keep() {
 			h.lookAtDisk()
 		}
 		busy := h.tendDirty(state, now)
-		if now.Sub(lastRetention) >= h.cfg.RetentionCheckInterval || now.Before(lastRetention) {
-			lastRetention = now
-			h.retainAll(now)
-		}
 		next := diskLook
 		if busy {
 			next = keeperTick
@@ -78,11 +77,48 @@ func (h *Host) keep() {
 	}
 }
 
+// housekeep applies retention and brings back the replicas that a full disk stopped. One partition may hold it up for seconds, which must
+// not hold up the others' syncs.
+func (h *Host) housekeep() {
+	last := h.now()
+	timer := time.NewTicker(diskLook)
+	defer timer.Stop()
+	for {
+		select {
+		case <-h.ctx.Done():
+			return
+		case <-timer.C:
+		}
+		if !h.disk.braked.Load() {
+			h.restartFull()
+		}
+		if now := h.now(); now.Sub(last) >= h.cfg.RetentionCheckInterval || now.Before(last) {
+			last = now
+			h.retainAll(now)
+		}
+	}
+}
+
+// takeDirty empties the keeper's list.
+func (k *keeper) takeDirty() []*Partition {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	list := k.dirty
+	k.dirty = nil
+	return list
+}
+
+// putBack adds those that are dirty still, and returns whether there are any.
+func (k *keeper) putBack(list []*Partition) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.dirty = append(k.dirty, list...)
+	return len(k.dirty) > 0
+}
+
 // tendDirty looks at every dirty partition; it returns whether any is left.
 func (h *Host) tendDirty(state map[*Partition]*upkeep, now time.Time) bool {
-	h.keeper.mu.Lock()
-	list := append([]*Partition(nil), h.keeper.dirty...)
-	h.keeper.mu.Unlock()
+	list := h.keeper.takeDirty()
 	if len(list) == 0 {
 		return false
 	}
@@ -102,33 +138,34 @@ func (h *Host) tendDirty(state map[*Partition]*upkeep, now time.Time) bool {
 		})
 	}
 	wg.Wait()
-	gone := make(map[*Partition]bool)
+	left := list[:0]
 	for i, p := range list {
 		if clean[i] {
-			gone[p] = true
 			delete(state, p)
-			p.dirty.Store(false)
-		}
-	}
-	h.keeper.mu.Lock()
-	defer h.keeper.mu.Unlock()
-	left := h.keeper.dirty[:0]
-	for _, p := range h.keeper.dirty {
-		if !gone[p] {
+		} else {
 			left = append(left, p)
 		}
 	}
-	clear(h.keeper.dirty[len(left):])
-	h.keeper.dirty = left
-	return len(left) > 0
+	clear(list[len(left):])
+	return h.keeper.putBack(left)
 }
 
 // tend does what is due for a dirty partition and returns true when nothing will be for a while.
 func (p *Partition) tend(u *upkeep, now time.Time) (clean bool) {
-	if state, _ := p.State(); state == StateClosed || state == StateFailed {
+	if !p.life.TryRLock() {
+		return false // being started or stopped
+	}
+	defer p.life.RUnlock()
+	if p.stopped() {
+		p.dirty.Store(false)
 		return true
 	}
-	p.noteDropped()
+	if p.refused.Swap(false) {
+		p.mu.Lock()
+		p.signalLocked()
+		p.mu.Unlock()
+	}
+	idle := p.noteDropped()
 	log := p.r.currentLog()
 	if end := int64(log.LastIndex()); end != u.lastEnd {
 		u.lastEnd, u.lastMove = end, now
@@ -140,9 +177,10 @@ func (p *Partition) tend(u *upkeep, now time.Time) (clean bool) {
 	if p.appended.Load() >= checkpointBytes {
 		p.checkpoint(false)
 	}
-	if now.Sub(u.lastMove) < idleMark {
+	if !idle || now.Sub(u.lastMove) < idleMark {
 		return false
 	}
+	p.dirty.Store(false) // what is stored from here on puts it on the list again
 	p.checkpoint(false)
 	if log.DurableIndex() < log.LastIndex() {
 		p.r.syncLog()
@@ -154,17 +192,24 @@ func (p *Partition) tend(u *upkeep, now time.Time) (clean bool) {
 	return true
 }
 
-// lookAtDisk sets or lifts the brake, and brings back the replicas that a full disk stopped.
+// lookAtDisk sets or lifts the brake, and tells of it: also when it was an append that set it.
 func (h *Host) lookAtDisk() {
-	if h.disk.look() {
-		kind := EventDiskFree
-		if h.disk.braked.Load() {
-			kind = EventDiskFull
+	h.disk.look()
+	braked := h.disk.braked.Load()
+	h.keeper.mu.Lock()
+	changed := braked != h.keeper.braked
+	h.keeper.braked = braked
+	h.keeper.mu.Unlock()
+	switch {
+	case changed && braked:
+		h.emit(Event{Kind: EventDiskFull})
+	case changed:
+		h.emit(Event{Kind: EventDiskFree})
+		for _, p := range h.Partitions() { // whoever was refused may try again
+			p.mu.Lock()
+			p.signalLocked()
+			p.mu.Unlock()
 		}
-		h.emit(Event{Kind: kind})
-	}
-	if !h.disk.braked.Load() {
-		h.restartFull()
 	}
 }
 
@@ -180,9 +225,16 @@ func (h *Host) retainAll(now time.Time) {
 
 // retain applies the topic's retention. Raft's first index moves first: what it may still need is never deleted.
 func (p *Partition) retain(ctx context.Context, now time.Time) {
-	if state, _ := p.State(); p.spec.Internal || state == StateClosed || state == StateFailed || state == StateQuarantined {
+	if !p.life.TryRLock() {
+		return // being started or stopped
+	}
+	defer p.life.RUnlock()
+	if p.spec.Internal || p.stopped() {
 		return
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(p.ctx, cancel)()
 	s := p.settings.Load()
 	log := p.r.currentLog()
 	if _, err := log.RollIfOld(); err != nil {
@@ -196,7 +248,11 @@ func (p *Partition) retain(ctx context.Context, now time.Time) {
 	}
 	if p.r.removedTo.Load() < last {
 		if err := p.moveFirstIndex(ctx, last); err != nil {
-			p.host.logger.Warn("retention waits: Raft's first index could not be moved", "partition", p.name(), "err", err)
+			level := slog.LevelWarn
+			if errors.Is(err, ErrNotLeader) {
+				level = slog.LevelDebug
+			}
+			p.host.logger.Log(ctx, level, "retention waits: Raft's first index could not be moved", "partition", p.name(), "err", err)
 			return
 		}
 	}
@@ -217,6 +273,9 @@ func (p *Partition) moveFirstIndex(ctx context.Context, index uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
 	defer cancel()
 	if p.r.currentLog().LastIndex() <= index {
+		if state, _ := p.State(); state != StateLeader { // what a follower proposes is dropped; the leader's marker comes here as well
+			return fmt.Errorf("%w: %s is %s", ErrNotLeader, p.name(), state)
+		}
 		rs, err := p.host.guard.propose(p.session, voidMarker[1:])
 		if err != nil {
 			return err

@@ -1,6 +1,7 @@
 package replication
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -42,10 +43,10 @@ func (p *Partition) open(create bool) error {
 	}
 	r := newReplica(h, k, p)
 	r.lazySync.Store(p.spec.Settings.Fsync == FsyncInterval)
-	err := p.openFiles(r)
+	err := p.openFiles(r, 0)
 	if errors.Is(err, fs.ErrNotExist) && create {
 		if err = p.createFiles(r); err == nil {
-			err = p.openFiles(r)
+			err = p.openFiles(r, 0)
 		}
 	}
 	if err != nil {
@@ -102,7 +103,8 @@ func (h *Host) tuned(p *Partition, o segment.Options) segment.Options {
 }
 
 // openFiles opens the slot and the log it names, and holds one against the other.
-func (p *Partition) openFiles(r *replica) (err error) {
+// durable is an index that is known to be durable besides what the slot says.
+func (p *Partition) openFiles(r *replica, durable uint64) (err error) {
 	h := p.host
 	slots, slot, err := segment.OpenSlotFile(h.cfg.FS, r.dir)
 	if err != nil {
@@ -125,7 +127,7 @@ func (p *Partition) openFiles(r *replica) (err error) {
 	if err != nil {
 		return fmt.Errorf("%w: %w", segment.ErrCorrupt, err)
 	}
-	log, rec, err := segment.Open(h.tuned(p, h.segmentOptions(r, slot.Generation, want)), segment.OpenHints{DurableIndex: slot.Mark})
+	log, rec, err := segment.Open(h.tuned(p, h.segmentOptions(r, slot.Generation, want)), segment.OpenHints{DurableIndex: max(slot.Mark, durable)})
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("%w: %w", segment.ErrCorrupt, err) // the slot is there, so the log was
@@ -171,26 +173,105 @@ func (p *Partition) reportRecovery(slot segment.Slot, log *segment.Log, rec segm
 	}
 }
 
-// restart opens the files of a stopped replica again and starts its group. Nothing uses the old log but readers, which keep what they hold.
-func (p *Partition) restart() error {
+var errRunning = errors.New("replication: the replica is being worked on")
+
+// restart opens the files of a replica that a full disk stopped and starts its group again. Readers keep what they hold.
+func (p *Partition) restart(ctx context.Context) error {
+	if !p.life.TryLock() {
+		return errRunning // being removed, or its retention goes on
+	}
+	defer p.life.Unlock()
+	state, cause := p.State()
+	if state != StateFailed {
+		return nil // removed or closed meanwhile
+	}
+	if err := p.host.stopRaft(ctx, p); err != nil {
+		return err
+	}
 	r := p.r
+	durable := r.currentLog().DurableIndex()
 	if err := r.closeFiles(false); err != nil {
 		p.host.logger.Debug("closing the files of a failed replica", "partition", p.name(), "err", err)
 	}
-	if err := p.openFiles(r); err != nil {
+	err := p.openFiles(r, durable)
+	if err == nil {
+		err = p.syncJournaled()
+	}
+	if err == nil {
+		err = p.loadFold(r.currentLog())
+	}
+	if err != nil {
+		if quarantines(err) { // the journal may still have what is missing here: it is replayed when the host opens
+			p.quarantine(err)
+			return nil
+		}
 		return err
 	}
-	if err := p.loadFold(r.currentLog()); err != nil {
+	if !p.changeState(StateFailed, StateStarting, nil) {
+		return nil
+	}
+	if err := p.startRaft(); err != nil {
+		p.changeState(StateStarting, StateFailed, cause)
 		return err
 	}
+	p.host.emit(Event{Kind: EventReplicaRestart, Topic: p.spec.Topic, Partition: p.spec.Partition})
+	return nil
+}
+
+// syncJournaled makes durable in the files what may be durable in the journal alone, so that the journal can forget the files that were closed.
+func (p *Partition) syncJournaled() error {
+	h, r := p.host, p.r
+	if h.db.journal == nil {
+		return nil
+	}
+	log, fsys := r.currentLog(), h.cfg.FS
+	all := log.Segments()
+	r.mu.Lock()
+	dir := generationDir(r.dir, r.mu.slot.Generation)
+	r.mu.Unlock()
+	file, err := fsys.Open(filepath.Join(dir, fmt.Sprintf("%020d.log", all[len(all)-1].BaseOffset)))
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(file.SyncData(), file.Close()); err != nil {
+		return err
+	}
+	h.db.journal.Forget(r.key)
+	return nil
+}
+
+// changeState changes the state if it is the expected one.
+func (p *Partition) changeState(from, to PartitionState, cause error) bool {
 	p.mu.Lock()
-	p.setStateLocked(StateStarting, nil)
+	defer p.mu.Unlock()
+	if p.mu.state != from {
+		return false
+	}
+	p.enterStateLocked(to, cause)
+	return true
+}
+
+// quarantine takes a replica whose files are damaged out of service.
+func (p *Partition) quarantine(err error) {
+	err = fmt.Errorf("%w: %s: %w", ErrQuarantined, p.name(), err)
+	p.mu.Lock()
+	if p.mu.state != StateClosed {
+		p.enterStateLocked(StateQuarantined, err)
+	}
 	p.mu.Unlock()
-	return p.startRaft()
+	p.host.logger.Error("a partition is quarantined: its files are kept as they are, all others go on", "partition", p.name(), "err", err)
+	p.host.emit(Event{Kind: EventQuarantined, Topic: p.spec.Topic, Partition: p.spec.Partition, Err: err})
 }
 
 // close saves the fold and the slot and closes the files. dragonboat is gone by then.
 func (p *Partition) close(clean bool) error {
+	if !p.life.TryLock() {
+		return fmt.Errorf("%w: %s is still being started or stopped", ErrFailed, p.name())
+	}
+	defer p.life.Unlock()
+	if p.r == nil {
+		return nil
+	}
 	if clean && !p.r.latched.Load() {
 		p.checkpoint(true)
 	}

@@ -52,9 +52,14 @@ type Partition struct {
 	spec     PartitionSpec
 	settings atomic.Pointer[Settings]
 
+	// life is held for writing while the replica is started, stopped or deleted, and for reading by what works on its files beside Raft.
+	life   sync.RWMutex
+	ctx    context.Context // ends when the partition is removed or the host closes
+	cancel context.CancelFunc
+
 	r       *replica // nil when quarantined
 	session *client.Session
-	machine *machine
+	machine atomic.Pointer[machine]
 
 	hw       atomic.Int64 // high watermark: the end of what is committed, as far as known here
 	dirty    atomic.Bool  // it stands on the keeper's list
@@ -322,20 +327,23 @@ func (p *Partition) onStored(end int64, voids int) {
 	if voids > 0 {
 		p.host.elect(p, true)
 	}
+	p.host.markDirty(p)
 	p.completeStored(end)
 }
 
 // onLatched implements replicaHooks.
 func (p *Partition) onLatched(cause error) {
-	p.host.tasks.Go(func() { p.fail(cause) })
+	p.host.spawn(func() { p.fail(cause) })
 }
 
-// fail takes the replica out of service after a disk error: everybody who waits is told, the group is stopped, reads go on.
+// fail takes the replica out of service after a disk error: everybody who waits is told, the group is stopped, reads go on. It comes back by
+// itself when a write found the disk full. What a failed sync has lost is not known, so the files are opened again with the host only.
 func (p *Partition) fail(cause error) {
+	full := isDiskFull(cause) && !errors.Is(cause, errSync)
 	err := fmt.Errorf("%w: %s: %w", ErrFailed, p.name(), cause)
-	if isDiskFull(cause) {
+	if full {
 		err = fmt.Errorf("%w: %s: %w", ErrDiskFull, p.name(), cause)
 	}
 	p.loseLeadership(fmt.Errorf("%w: %s: %w", ErrAmbiguous, p.name(), cause), StateFailed, err)
-	p.host.replicaFailed(p, err)
+	p.host.replicaFailed(p, err, full)
 }

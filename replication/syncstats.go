@@ -1,6 +1,8 @@
 package replication
 
 import (
+	"errors"
+	"fmt"
 	"math/bits"
 	"sync/atomic"
 	"time"
@@ -83,5 +85,11 @@ func (f *timedFile) SyncData() error {
 	start := time.Now()
 	err := f.File.SyncData()
 	f.times.note(time.Since(start), err)
-	return err
+	if err != nil {
+		return fmt.Errorf("%w: %w", errSync, err)
+	}
+	return nil
 }
+
+// errSync marks what a failed sync returned: the system may have dropped the bytes, whatever a later one says.
+var errSync = errors.New("replication: sync failed")
