@@ -373,7 +373,7 @@ func (p *Partition) notLeading() error {
 	case StateFailed, StateQuarantined:
 		return cause
 	case StateClosed:
-		return fmt.Errorf("%w: %s", ErrClosed, p.name())
+		return p.whyStopped()
 	}
 	return fmt.Errorf("%w: %s is %s", ErrNotLeader, p.name(), state)
 }

@@ -1,6 +1,7 @@
 package replication
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -23,18 +24,28 @@ func (p *Partition) NewCursor() *Cursor { return &Cursor{p: p} }
 // checked: whoever decodes them does.
 func (c *Cursor) Read(dst []byte, offset int64, maxBytes int) ([]byte, error) {
 	if c.p.r == nil {
-		_, cause := c.p.State()
-		return dst, cause
+		return dst, c.p.whyStopped()
 	}
 	if log := c.p.r.currentLog(); c.c == nil || c.log != log {
 		c.Close()
 		c.log, c.c = log, log.NewCursor()
 	}
 	out, err := c.c.Read(dst, offset, c.p.HighWatermark(), maxBytes)
+	if errors.Is(err, segment.ErrClosed) {
+		return dst, c.p.whyStopped()
+	}
 	if err != nil {
 		return dst, fmt.Errorf("reading %s at %d: %w", c.p.name(), offset, err)
 	}
 	return out, nil
+}
+
+// whyStopped is why a partition cannot be read: it is quarantined, deleted or closed.
+func (p *Partition) whyStopped() error {
+	if _, cause := p.State(); cause != nil {
+		return cause
+	}
+	return fmt.Errorf("%w: %s", ErrClosed, p.name())
 }
 
 // Close frees what the cursor holds. It can be used again.
@@ -48,8 +59,7 @@ func (c *Cursor) Close() {
 // OffsetForTime returns the first committed record whose timestamp, in milliseconds, is ts or later; ok is false when there is none.
 func (p *Partition) OffsetForTime(ts int64) (offset, timestamp int64, ok bool, err error) {
 	if p.r == nil {
-		_, cause := p.State()
-		return 0, 0, false, cause
+		return 0, 0, false, p.whyStopped()
 	}
 	return p.r.currentLog().OffsetForTime(ts, p.HighWatermark())
 }

@@ -101,7 +101,7 @@ func decodeMeta(b []byte) (NodeIdentity, error) {
 		return NodeIdentity{}, fmt.Errorf("format %d, this version knows %d: use a newer one", m.Format, metaFormat)
 	}
 	n := NodeIdentity{ID: m.Node, Formed: m.Formed}
-	if c, err := hex.DecodeString(m.Cluster); err != nil || copy(n.Cluster[:], c) != len(n.Cluster) {
+	if c, err := hex.DecodeString(m.Cluster); err != nil || len(c) != len(n.Cluster) || copy(n.Cluster[:], c) != len(c) {
 		return NodeIdentity{}, fmt.Errorf("cluster id %q: %w", m.Cluster, errMeta)
 	}
 	return n, nil

@@ -156,7 +156,7 @@ func (p *Partition) Writable(ctx context.Context) error {
 		case StateFailed, StateQuarantined:
 			return cause
 		case StateClosed:
-			return fmt.Errorf("%w: %s", ErrClosed, p.name())
+			return p.whyStopped()
 		}
 		select {
 		case <-changed:

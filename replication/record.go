@@ -118,22 +118,27 @@ func (r *replica) installLocked(s pb.Snapshot) error {
 		return errors.Join(fmt.Errorf("%w: staged log ends at %d, the snapshot at %d", errNotStaged, log.LastIndex(), s.Index), log.Close(false))
 	}
 	s.Dummy = true
-	img := r.mu.slot
-	img.Generation = gen
-	r.mu.records = []pb.Snapshot{s}
-	r.mu.state.Commit = max(r.mu.state.Commit, s.Index)
-	r.mu.state.Term = max(r.mu.state.Term, s.Term)
-	old := r.mu.log
-	r.mu.slot, r.mu.log = img, log
-	r.opened.Store(log.LastIndex())
-	if _, err := r.putSlotLocked(); err != nil {
-		return err
+	old, slot, records, state := r.mu.log, r.mu.slot, r.mu.records, r.mu.state
+	r.mu.slot.Generation, r.mu.log, r.mu.records = gen, log, []pb.Snapshot{s}
+	r.mu.state.Commit = max(state.Commit, s.Index)
+	r.mu.state.Term = max(state.Term, s.Term)
+	_, err = r.putSlotLocked()
+	if err == nil {
+		err = r.mu.slots.Sync()
 	}
-	if err := r.mu.slots.Sync(); err != nil {
-		return err
+	if err != nil { // the replica is latched: whoever reads goes on with the old log
+		r.mu.slot, r.mu.log, r.mu.records, r.mu.state = slot, old, records, state
+		return errors.Join(err, log.Close(false))
 	}
 	r.mu.slots.MarkDurable(r.mu.slot.Seq)
+	r.opened.Store(log.LastIndex())
 	delete(r.mu.staged, stagedKey{s.Index, s.Term})
 	r.mu.handed = s
-	return old.Close(false)
+	if j := r.host.db.journal; j != nil {
+		j.Forget(r.key) // nobody needs the old log's records, and the slot is durable by itself
+	}
+	if err := old.Close(false); err != nil {
+		r.host.logger.Debug("closing a log that a snapshot replaced", "dir", r.dir, "err", err)
+	}
+	return nil
 }

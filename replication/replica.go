@@ -349,10 +349,10 @@ func (r *replica) iterate(ents []pb.Entry, size, low, high, maxSize uint64) ([]p
 			}
 			continue
 		}
-		var budget uint64
-		if maxSize > size {
-			budget = maxSize - size
+		if size > 0 && size >= maxSize {
+			return ents, size, nil
 		}
+		budget := maxSize - min(size, maxSize) // 0: dragonboat wants the first entry's term only
 		log := r.currentLog()
 		frames, err := log.Entries(nil, low, high, budget)
 		if len(frames) == 0 {

@@ -132,7 +132,7 @@ func ParseSettings(config map[string]string) (Settings, error) {
 		}
 	}
 	// Time-based retention works on closed segments: one must not stay open longer than its records may live.
-	if s.RetentionAge >= 0 && s.SegmentAge > s.RetentionAge {
+	if s.RetentionAge >= 0 && (s.SegmentAge < 0 || s.SegmentAge > s.RetentionAge) {
 		s.SegmentAge = max(s.RetentionAge, time.Millisecond)
 	}
 	return s, nil
