@@ -3,6 +3,7 @@ package billet
 import (
 	"context"
 	"encoding/hex"
+	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -20,8 +21,13 @@ type controllerCatalog struct {
 	controller *replication.Controller
 	version    atomic.Uint64
 
+	running sync.WaitGroup // changes, also those that nobody waits for any more
+	life    context.Context
+	endLife context.CancelFunc
+
 	mu struct {
 		sync.Mutex
+		closed      bool
 		subscribers map[int]chan<- struct{}
 		next        int
 	}
@@ -29,34 +35,81 @@ type controllerCatalog struct {
 
 func newControllerCatalog(c *replication.Controller) *controllerCatalog {
 	cat := &controllerCatalog{controller: c}
+	cat.life, cat.endLife = context.WithCancel(context.Background())
 	cat.version.Store(1)
 	cat.mu.subscribers = map[int]chan<- struct{}{}
 	return cat
 }
 
+// run makes a change and waits for it as long as ctx allows. The change itself goes
+// on when ctx ends, so that it is not left half done; only close ends it.
+func run[T any](ctx context.Context, c *controllerCatalog, change func(ctx context.Context) (T, error)) (T, error) {
+	type outcome struct {
+		value T
+		err   error
+	}
+	done := make(chan outcome, 1)
+	var none T
+	c.mu.Lock()
+	if c.mu.closed {
+		c.mu.Unlock()
+		return none, ErrClosed
+	}
+	c.running.Go(func() {
+		value, err := change(c.life)
+		if err != nil && c.life.Err() != nil {
+			err = fmt.Errorf("%w: %w", ErrClosed, err)
+		}
+		done <- outcome{value, err}
+	})
+	c.mu.Unlock()
+	select {
+	case o := <-done:
+		return o.value, o.err
+	case <-ctx.Done():
+		return none, fmt.Errorf("%w: %w", ErrAmbiguous, ctx.Err())
+	}
+}
+
+// alter is run for a change of the topics, after which there is a new version.
+func (c *controllerCatalog) alter(ctx context.Context, change func(ctx context.Context) error) error {
+	_, err := run(ctx, c, func(ctx context.Context) (struct{}, error) {
+		defer c.changed()
+		return struct{}{}, change(ctx)
+	})
+	return err
+}
+
+// close ends changes under way, waits for them, and refuses others.
+func (c *controllerCatalog) close() {
+	c.mu.Lock()
+	c.mu.closed = true
+	c.mu.Unlock()
+	c.endLife()
+	c.running.Wait()
+}
+
 // CreateTopic makes a topic.
 func (c *controllerCatalog) CreateTopic(ctx context.Context, name string, partitions int, config map[string]string) error {
-	defer c.changed()
-	_, err := c.controller.CreateTopic(ctx, replication.TopicSpec{Name: name, Partitions: partitions, Config: config})
-	return err
+	return c.alter(ctx, func(ctx context.Context) error {
+		_, err := c.controller.CreateTopic(ctx, replication.TopicSpec{Name: name, Partitions: partitions, Config: config})
+		return err
+	})
 }
 
 // DeleteTopic deletes a topic.
 func (c *controllerCatalog) DeleteTopic(ctx context.Context, name string) error {
-	defer c.changed()
-	return c.controller.DeleteTopic(ctx, name)
+	return c.alter(ctx, func(ctx context.Context) error { return c.controller.DeleteTopic(ctx, name) })
 }
 
 // AlterTopic changes settings of a topic.
 func (c *controllerCatalog) AlterTopic(ctx context.Context, name string, set map[string]string, unset []string) error {
-	defer c.changed()
-	return c.controller.AlterTopic(ctx, name, set, unset)
+	return c.alter(ctx, func(ctx context.Context) error { return c.controller.AlterTopic(ctx, name, set, unset) })
 }
 
 // AddPartitions extends a topic.
 func (c *controllerCatalog) AddPartitions(ctx context.Context, name string, total int) error {
-	defer c.changed()
-	return c.controller.AddPartitions(ctx, name, total)
+	return c.alter(ctx, func(ctx context.Context) error { return c.controller.AddPartitions(ctx, name, total) })
 }
 
 // Topics lists the topics by name.
@@ -80,7 +133,8 @@ func (c *controllerCatalog) Topic(name string) (topicState, bool) {
 
 func stateOf(t *replication.TopicState) topicState {
 	return topicState{ID: hex.EncodeToString(t.ID[:]), Name: t.Name, Internal: t.Internal,
-		Partitions: len(t.Partitions), Config: t.Config, MaxMessage: t.Settings.MaxMessageBytes}
+		Partitions: len(t.Partitions), Config: t.Config, MaxMessage: t.Settings.MaxMessageBytes,
+		Times: timestampRule{bounded: !t.Settings.LogAppendTime, before: t.Settings.TimestampBeforeMax, after: t.Settings.TimestampAfterMax}}
 }
 
 // Partition returns the local replica.
@@ -94,7 +148,11 @@ func (c *controllerCatalog) Partition(topic string, n int32) (partitionLog, erro
 
 // NewProducerID returns an id that nobody ever had.
 func (c *controllerCatalog) NewProducerID(ctx context.Context) (id int64, epoch int16, err error) {
-	return c.controller.NewProducerID(ctx)
+	identity, err := run(ctx, c, func(ctx context.Context) (i producerIdentity, err error) {
+		i.id, i.epoch, err = c.controller.NewProducerID(ctx)
+		return i, err
+	})
+	return identity.id, identity.epoch, err
 }
 
 // Version changes after every change of the topics.

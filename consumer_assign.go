@@ -30,8 +30,8 @@ func (c *Consumer) Assign(topic string, partitions ...int32) error {
 	}
 	for _, n := range partitions {
 		if n < 0 || int(n) >= state.Partitions {
-			return fmt.Errorf("billet: assign %s/%d: %w: the topic has %d partitions",
-				topic, n, ErrUnknownTopic, state.Partitions)
+			return fmt.Errorf("billet: assign %s/%d: %w: the topic has partitions 0 to %d",
+				topic, n, ErrUnknownTopic, state.Partitions-1)
 		}
 	}
 	for _, n := range partitions {

@@ -39,7 +39,7 @@ var (
 	// too far from the clock. It was not written. Not retriable as it is.
 	ErrInvalidRecord = errors.New("invalid record")
 	// ErrRecordTooLarge means that a record, or records that must go together,
-	// take more than the topic's max.message.bytes. Nothing was written. Not
+	// take more than the topic's max.message.bytes before compression. Nothing was written. Not
 	// retriable: make it smaller or raise the setting.
 	ErrRecordTooLarge = errors.New("record too large")
 	// ErrBufferFull means that a Producer with FailFast has BufferBytes of

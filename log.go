@@ -164,6 +164,9 @@ func lockHolder() string {
 // Close stops what openNode started, in the opposite order.
 func (n *machineNode) Close(ctx context.Context) error {
 	var errs []error
+	if n.catalog != nil {
+		n.catalog.close()
+	}
 	if n.controller != nil {
 		n.controller.Close()
 	}

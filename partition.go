@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/billetlog/billet/internal/batch"
+	"github.com/billetlog/billet/replication"
 	"github.com/billetlog/billet/segment"
 )
 
@@ -54,7 +55,7 @@ func (p *Partition) OffsetForTime(ctx context.Context, t time.Time) (int64, erro
 	}
 	offset, err := offsetForTime(p.local, t)
 	if err != nil {
-		return 0, fmt.Errorf("billet: find %v in %s/%d: %w", t, p.topic, p.number, err)
+		return 0, fmt.Errorf("billet: find %v in %s/%d: %w", t, p.topic, p.number, p.explain(err))
 	}
 	return offset, nil
 }
@@ -84,7 +85,7 @@ func (p *Partition) Read(ctx context.Context, offset int64, maxRecords int) ([]R
 	defer c.Close()
 	bytes, err := readBatches(c, nil, p.local, offset, defaultMaxPollBytes)
 	if err != nil {
-		return nil, fmt.Errorf("billet: read %s/%d: %w", p.topic, p.number, err)
+		return nil, fmt.Errorf("billet: read %s/%d: %w", p.topic, p.number, p.explain(err))
 	}
 	var d decoder
 	d.reset(p.topic, p.number, bytes, offset)
@@ -99,6 +100,16 @@ func (p *Partition) Read(ctx context.Context, offset int64, maxRecords int) ([]R
 		}
 	}
 	return records, nil
+}
+
+// explain tells that a partition is closed because its topic was deleted.
+func (p *Partition) explain(err error) error {
+	if errors.Is(err, ErrClosed) && !errors.Is(err, ErrUnknownTopic) && !p.log.closed.Load() {
+		if state, _ := p.local.State(); state == replication.StateClosed {
+			return fmt.Errorf("%w: the topic was deleted: %w", ErrUnknownTopic, err)
+		}
+	}
+	return err
 }
 
 // OffsetError is an ErrOffsetOutOfRange with what is there.

@@ -24,6 +24,7 @@ type syncTopic struct {
 	name       string
 	version    uint64
 	maxMessage int
+	times      timestampRule
 	partitions []partitionLog
 	next       *atomic.Uint32 // for records without a key
 }
@@ -70,6 +71,9 @@ func (l *Log) Produce(ctx context.Context, record Record) (Offset, error) {
 	if err != nil {
 		return Offset{}, err
 	}
+	if err := t.times.check(record.Timestamp); err != nil {
+		return Offset{}, fmt.Errorf("billet: produce to topic %q: %w", t.name, err)
+	}
 	n := 0
 	if record.Key != nil {
 		n = batch.PartitionForKey(record.Key, len(t.partitions))
@@ -95,11 +99,16 @@ func (l *Log) ProduceBatch(ctx context.Context, topic string, partition int32, r
 		return Offset{}, err
 	}
 	if partition < 0 || int(partition) >= len(t.partitions) {
-		return Offset{}, fmt.Errorf("billet: produce to %s/%d: %w: the topic has %d partitions",
-			topic, partition, ErrUnknownTopic, len(t.partitions))
+		return Offset{}, fmt.Errorf("billet: produce to %s/%d: %w: the topic has partitions 0 to %d",
+			topic, partition, ErrUnknownTopic, len(t.partitions)-1)
 	}
 	if len(records) == 0 {
 		return Offset{Partition: partition, Offset: UnknownOffset}, nil
+	}
+	for i := range records {
+		if err := t.times.check(records[i].Timestamp); err != nil {
+			return Offset{}, fmt.Errorf("billet: produce to %s/%d: record %d: %w", topic, partition, i, err)
+		}
 	}
 	now := time.Now().UnixMilli()
 	call := l.sync.call()
@@ -140,7 +149,7 @@ func (l *Log) syncTopic(name string) (*syncTopic, error) {
 		if t != nil {
 			next = t.next
 		}
-		t = &syncTopic{name: name, version: version, maxMessage: state.MaxMessage, next: next}
+		t = &syncTopic{name: name, version: version, maxMessage: state.MaxMessage, times: state.Times, next: next}
 		for n := range state.Partitions {
 			log, err := l.catalog.Partition(name, int32(n))
 			if err != nil {

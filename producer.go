@@ -88,9 +88,9 @@ func (p *Producer) now() int64 { return int64(time.Since(p.start)) + 1 }
 //
 // Produce waits only for room in the buffer, and for the producer's identity with
 // the first record of a topic. Errors: ctx's own; ErrBufferFull with FailFast;
-// ErrUnknownTopic; ErrRecordTooLarge; ErrClosed. done also gets ErrTimeout,
-// ErrAmbiguous, ErrInvalidRecord, ErrOutOfOrderSequence, ErrPartitionFailed,
-// ErrQuarantined.
+// ErrUnknownTopic; ErrRecordTooLarge; ErrInvalidRecord; ErrClosed. done also gets
+// ErrTimeout, ErrAmbiguous, ErrOutOfOrderSequence, ErrPartitionFailed,
+// ErrQuarantined, and errors of the other kinds for what changed in between.
 func (p *Producer) Produce(ctx context.Context, record Record, done func(Offset, error)) error {
 	if err := ctx.Err(); err != nil {
 		return err

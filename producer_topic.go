@@ -19,6 +19,7 @@ type producerTopic struct {
 	partitions []*producerPartition
 	shared     *stickyState
 	maxMessage int // bytes of a batch
+	times      timestampRule
 }
 
 // stickyState is what outlives versions of a topic.
@@ -65,12 +66,15 @@ func (p *Producer) partitionFor(ctx context.Context, record *Record) (*producerP
 			return nil, err
 		}
 	}
+	if err := t.times.check(record.Timestamp); err != nil {
+		return nil, fmt.Errorf("billet: produce to topic %q: %w", t.name, err)
+	}
 	switch {
 	case p.config.Partitioner == ManualPartitioner:
 		n := record.Partition
 		if n < 0 || int(n) >= len(t.partitions) {
-			return nil, fmt.Errorf("billet: produce to %s/%d: %w: the topic has %d partitions",
-				t.name, n, ErrUnknownTopic, len(t.partitions))
+			return nil, fmt.Errorf("billet: produce to %s/%d: %w: the topic has partitions 0 to %d",
+				t.name, n, ErrUnknownTopic, len(t.partitions)-1)
 		}
 		return t.partitions[n], nil
 	case record.Key != nil:
@@ -97,6 +101,9 @@ func (p *Producer) topic(ctx context.Context, name string) (*producerTopic, erro
 
 // refreshTopic makes the entry for version, from the one before if there is one.
 func (p *Producer) refreshTopic(ctx context.Context, name string, version uint64) (*producerTopic, error) {
+	if p.closed.Load() {
+		return nil, fmt.Errorf("billet: produce to topic %q: %w: make a new Producer", name, ErrClosed)
+	}
 	state, ok := p.catalog.Topic(name)
 	if !ok || state.Partitions == 0 {
 		p.forgetTopic(name)
@@ -111,7 +118,7 @@ func (p *Producer) refreshTopic(ctx context.Context, name string, version uint64
 		return nil, fmt.Errorf("billet: produce to topic %q: %w: make a new Producer", name, ErrClosed)
 	}
 	t := &producerTopic{name: name, id: state.ID, version: version,
-		maxMessage: state.MaxMessage, shared: newStickyState()}
+		maxMessage: state.MaxMessage, times: state.Times, shared: newStickyState()}
 	if old, ok := p.topics.Load(name); ok {
 		if o := old.(*producerTopic); o.id == state.ID {
 			t.shared = o.shared

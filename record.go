@@ -2,6 +2,7 @@ package billet
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"time"
 	"unsafe"
@@ -19,7 +20,7 @@ type Record struct {
 	// Offset is the record's place in its partition. Ignored when producing.
 	Offset int64
 	// Timestamp is kept in milliseconds, as Kafka does. When producing, the
-	// zero time means now. Topics with message.timestamp.type=LogAppendTime
+	// zero time means now, and times before 1970 are refused. Topics with message.timestamp.type=LogAppendTime
 	// replace it, and every topic refuses one too far from the clock, see
 	// message.timestamp.before.max.ms and message.timestamp.after.max.ms.
 	Timestamp time.Time
@@ -101,6 +102,39 @@ func recordSizeBound(key, value []byte, headers []Header) int {
 		n += header + len(headers[i].Key) + len(headers[i].Value)
 	}
 	return n
+}
+
+// timestampRule is what a topic allows of timestamps. The zero value allows all from
+// 1970 on.
+type timestampRule struct {
+	bounded       bool
+	before, after time.Duration // of the clock; negative: no bound
+}
+
+// check returns an ErrInvalidRecord for a timestamp that a record must not have.
+// A record is refused alone this way, and not with those it would share a batch
+// with.
+func (r *timestampRule) check(t time.Time) error {
+	if t.IsZero() {
+		return nil
+	}
+	ms := t.UnixMilli()
+	if ms < 0 {
+		return fmt.Errorf("%w: timestamp %v: give one from 1970 on, or none for the clock's", ErrInvalidRecord, t)
+	}
+	if !r.bounded {
+		return nil
+	}
+	ahead := ms - time.Now().UnixMilli()
+	if r.after >= 0 && ahead > r.after.Milliseconds() {
+		return fmt.Errorf("%w: timestamp %v is %d ms ahead of the clock, message.timestamp.after.max.ms is %d",
+			ErrInvalidRecord, t, ahead, r.after.Milliseconds())
+	}
+	if r.before >= 0 && -ahead > r.before.Milliseconds() {
+		return fmt.Errorf("%w: timestamp %v is %d ms behind the clock, message.timestamp.before.max.ms is %d",
+			ErrInvalidRecord, t, -ahead, r.before.Milliseconds())
+	}
+	return nil
 }
 
 // timestampMillis returns the record's timestamp in milliseconds, or now when it

@@ -22,6 +22,7 @@ type topicState struct {
 	Partitions int
 	Config     map[string]string // what was set, without defaults
 	MaxMessage int               // bytes of a batch
+	Times      timestampRule
 }
 
 // catalog is the set of topics. All methods honour ctx and are safe for

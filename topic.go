@@ -165,7 +165,9 @@ func (t *Topic) config() (map[string]string, error) {
 // its partitions may take a moment to take records, which produce waits for.
 //
 // Errors: ErrTopicExists, ErrInvalidTopic, ErrInvalidConfig, ErrDiskFull,
-// ErrClosed, ctx's own. After ctx ended the topic may have been created.
+// ErrClosed, ctx's own. A call whose ctx ends, here and with the other changes of
+// topics, returns an ErrAmbiguous besides: the change goes on and will be made,
+// unless the Log is closed or the disk fails before.
 func (l *Log) CreateTopic(ctx context.Context, t Topic) error {
 	if err := l.check(ctx); err != nil {
 		return err
