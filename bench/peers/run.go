@@ -98,7 +98,7 @@ func (f family) runSide(ctx context.Context, dir string, s *side, profileDir str
 			return nil, err
 		}
 	}
-	if s.kind == kindBillet && profileDir != "" {
+	if s.kind == kindBillet && profileDir != "" && !f.parallel {
 		stop, err := profile(filepath.Join(profileDir, f.name+".pprof"))
 		if err != nil {
 			return nil, err
