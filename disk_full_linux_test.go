@@ -125,6 +125,7 @@ func TestDiskFullRetention(t *testing.T) {
 		t.Fatalf("after %d records: %v", n, err)
 	}
 	t.Logf("%d records, then: %v", n, err)
+	box.wait(ctx, t, EventDiskFull)
 	if m := l.Metrics(); !m.DiskFull || m.DiskFree > 8*fullMiB || m.DiskFree < 4*fullMiB {
 		t.Errorf("metrics: full %v, %d free", m.DiskFull, m.DiskFree)
 	}
