@@ -2,18 +2,11 @@ package replication
 
 import (
 	"context"
-	"crypto/rand"
-	"errors"
 	"fmt"
-	"io/fs"
-	"maps"
 	"path/filepath"
-	"slices"
 	"sort"
-	"strings"
 	"sync"
 
-	"github.com/billetlog/billet/internal/batch"
 	"github.com/billetlog/billet/segment"
 )
 
@@ -74,14 +67,18 @@ type Controller struct {
 	host     *Host
 	metadata *Partition
 
-	admin sync.Mutex // one change at a time
+	admin  chan struct{}   // holds a token while one changes topics: one change at a time
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
 
 	mu struct {
 		sync.RWMutex
 		topics     map[string]*TopicState
 		byID       map[[16]byte]string
 		partitions map[string][]*Partition
-		deleted    map[uint64]bool // shards of deleted topics
+		starting   map[[16]byte][]*Partition // replicas that run and whose topic's record does not name them yet
+		gone       []*Partition              // replicas of topics whose deletion was read
+		deleted    map[uint64]bool           // shards of deleted topics
 		nextShard  uint64
 		nextBlock  int64 // first producer id that is not in a block
 	}
@@ -89,6 +86,8 @@ type Controller struct {
 		cursor *Cursor
 		next   int64
 		buf    []byte
+		open   chan AppendResult // of a record whose fate was not waited for
+		stale  bool              // a record of unknown fate may have been written
 	}
 	ids struct {
 		sync.Mutex
@@ -97,26 +96,75 @@ type Controller struct {
 }
 
 // OpenController starts the metadata partition, reads it, and starts every replica that it assigns to this node.
-func OpenController(ctx context.Context, h *Host) (*Controller, error) {
-	c := &Controller{host: h}
+func OpenController(ctx context.Context, h *Host) (c *Controller, err error) {
+	end, err := h.begin()
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	c = &Controller{host: h, admin: make(chan struct{}, 1)}
+	c.ctx, c.cancel = context.WithCancel(h.ctx)
 	c.mu.topics = make(map[string]*TopicState)
 	c.mu.byID = make(map[[16]byte]string)
 	c.mu.partitions = make(map[string][]*Partition)
+	c.mu.starting = make(map[[16]byte][]*Partition)
 	c.mu.deleted = make(map[uint64]bool)
 	c.mu.nextShard = firstTopicShard
 	if err := c.startMetadata(ctx); err != nil {
+		c.cancel()
 		return nil, err
 	}
-	c.admin.Lock()
-	defer c.admin.Unlock()
 	c.view.cursor = c.metadata.NewCursor()
-	if err := c.readView(); err != nil {
-		return nil, err
+	for _, step := range []func(context.Context) error{c.readView, c.sweep, c.startAll} {
+		if err := step(ctx); err != nil {
+			c.cancel()
+			c.view.cursor.Close()
+			return nil, err
+		}
 	}
-	if err := c.sweep(); err != nil {
-		return nil, err
+	return c, nil
+}
+
+// begin starts a change of topics: it waits for its turn and for what earlier changes left open, and brings the view up to date. The
+// context that it returns ends with the controller as well.
+func (c *Controller) begin(ctx context.Context) (_ context.Context, end func(), err error) {
+	done, err := c.host.begin()
+	if err != nil {
+		return nil, nil, err
 	}
-	return c, c.startAll(ctx)
+	merged, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(c.ctx, func() { cancel(fmt.Errorf("%w: controller", ErrClosed)) })
+	end = func() {
+		stop()
+		cancel(nil)
+		done()
+	}
+	select {
+	case c.admin <- struct{}{}:
+	case <-merged.Done():
+		end()
+		return nil, nil, context.Cause(merged)
+	}
+	release := end
+	end = func() {
+		<-c.admin
+		release()
+	}
+	switch {
+	case c.ctx.Err() != nil:
+		err = fmt.Errorf("%w: controller", ErrClosed)
+	case ctx.Err() != nil:
+		err = ctx.Err()
+	case c.view.stale:
+		if err = c.catchUp(merged); err != nil && merged.Err() != nil {
+			err = context.Cause(merged)
+		}
+	}
+	if err != nil {
+		end()
+		return nil, nil, err
+	}
+	return merged, end, nil
 }
 
 func (c *Controller) startMetadata(ctx context.Context) error {
@@ -150,19 +198,22 @@ func (c *Controller) startMetadata(ctx context.Context) error {
 	return nil
 }
 
-// Close ends the controller; the host closes the partitions.
+// Close ends the controller: changes under way end with an error. The host closes the partitions.
 func (c *Controller) Close() {
-	c.admin.Lock()
-	defer c.admin.Unlock()
+	c.cancel()
+	c.admin <- struct{}{}
+	defer func() { <-c.admin }()
 	c.view.cursor.Close()
 }
 
 // sweep deletes the folders of replicas whose topic was deleted, and reports those that no topic knows.
-func (c *Controller) sweep() error {
+func (c *Controller) sweep(context.Context) error {
 	names, err := c.host.cfg.FS.List(filepath.Join(c.host.cfg.Dir, partitionsDir))
 	if err != nil {
 		return fmt.Errorf("replication: %w", err)
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	known := map[uint64]bool{}
 	for _, t := range c.mu.topics {
 		for _, p := range t.Partitions {
@@ -175,7 +226,7 @@ func (c *Controller) sweep() error {
 			continue
 		}
 		c.mu.nextShard = max(c.mu.nextShard, k.Shard+1) // never hand out an id whose files are there
-		if c.mu.deleted[k.Shard] {
+		if c.mu.deleted[k.Shard] && name == filepath.Base(c.host.replicaDir(k)) {
 			if err := c.host.DeleteReplicaDir(k); err != nil {
 				return err
 			}
@@ -196,25 +247,23 @@ func (c *Controller) startAll(ctx context.Context) error {
 		}
 	}
 	sort.Slice(all, func(i, j int) bool { return all[i].Name < all[j].Name })
+	var started []*Partition
 	for _, t := range all {
-		if err := c.startTopic(ctx, t); err != nil {
+		parts, err := c.startReplicas(ctx, t, 0)
+		if err != nil {
 			return err
 		}
+		c.mu.Lock()
+		c.mu.partitions[t.Name] = parts
+		c.mu.Unlock()
+		started = append(started, parts...)
 	}
-	for _, t := range all {
-		if err := c.settle(ctx, t); err != nil {
-			return err
-		}
-	}
-	return nil
+	return settle(ctx, started)
 }
 
-// settle waits until every replica of t that is its group's only voter leads, or cannot: then its high watermark covers all that was ever
+// settle waits until every replica that is its group's only voter leads, or cannot: then its high watermark covers all that was ever
 // acknowledged.
-func (c *Controller) settle(ctx context.Context, t *TopicState) error {
-	c.mu.RLock()
-	parts := c.mu.partitions[t.Name]
-	c.mu.RUnlock()
+func settle(ctx context.Context, parts []*Partition) error {
 	for _, p := range parts {
 		if p.r == nil || len(p.r.record().Membership.Addresses) != 1 {
 			continue
@@ -226,25 +275,14 @@ func (c *Controller) settle(ctx context.Context, t *TopicState) error {
 	return nil
 }
 
-// startTopic starts the replicas of t that do not run yet. Their files are there: they were made before the topic was recorded.
-func (c *Controller) startTopic(ctx context.Context, t *TopicState) error {
-	c.mu.RLock()
-	running := c.mu.partitions[t.Name]
-	c.mu.RUnlock()
-	parts := make([]*Partition, len(t.Partitions))
-	copy(parts, running)
-	err := inParallel(ctx, len(t.Partitions)-len(running), func(i int) (err error) {
-		i += len(running)
-		parts[i], err = c.host.StartPartition(c.spec(t, i), false)
+// startReplicas starts the replicas of t from a partition on. Their files are there: they are made before the topic is recorded.
+func (c *Controller) startReplicas(ctx context.Context, t *TopicState, from int) ([]*Partition, error) {
+	parts := make([]*Partition, len(t.Partitions)-from)
+	err := inParallel(ctx, len(parts), func(i int) (err error) {
+		parts[i], err = c.host.StartPartition(c.spec(t, from+i), false)
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.mu.partitions[t.Name] = parts
-	return nil
+	return parts, err
 }
 
 func (c *Controller) spec(t *TopicState, i int) PartitionSpec {
@@ -326,261 +364,39 @@ func (c *Controller) Partition(topic string, n int32) (*Partition, error) {
 	return parts[n], nil
 }
 
-// CreateTopic makes a topic. When it returns, its partitions exist and take records.
-func (c *Controller) CreateTopic(ctx context.Context, spec TopicSpec) (TopicState, error) {
-	settings, err := ParseSettings(spec.Config)
-	if err != nil {
-		return TopicState{}, err
-	}
-	if spec.Partitions < 1 || spec.Partitions > MaxPartitions {
-		return TopicState{}, fmt.Errorf("%w: %d for topic %q: 1 to %d are possible", ErrInvalidPartitions, spec.Partitions, spec.Name, MaxPartitions)
-	}
-	c.admin.Lock()
-	defer c.admin.Unlock()
-	if err := c.checkName(spec.Name); err != nil {
-		return TopicState{}, err
-	}
-	t := TopicState{
-		Name: spec.Name, Config: maps.Clone(spec.Config), Settings: settings, Created: c.host.now().UnixMilli(),
-	}
-	if _, err := rand.Read(t.ID[:]); err != nil {
-		return TopicState{}, fmt.Errorf("replication: making a topic id: %w", err)
-	}
-	if err := c.addReplicas(ctx, &t, spec.Partitions); err != nil {
-		return TopicState{}, err
-	}
-	if err := c.write(ctx, topicRecord(&t, false)); err != nil {
-		return TopicState{}, err
-	}
-	made := c.topic(t.Name)
-	if err := c.startTopic(ctx, made); err != nil {
-		return TopicState{}, err
-	}
-	return *made, c.settle(ctx, made)
-}
-
-func (c *Controller) topic(name string) *TopicState {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.mu.topics[name]
-}
-
-// checkName refuses a name that is taken, or that differs from one only in '.' and '_': metric names fold the two.
-func (c *Controller) checkName(name string) error {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	folded := strings.ReplaceAll(name, ".", "_")
-	for other := range c.mu.topics {
-		if other == name {
-			return fmt.Errorf("%w: %q", ErrTopicExists, name)
-		}
-		if strings.ReplaceAll(other, ".", "_") == folded {
-			return fmt.Errorf("%w: %q differs from %q only in '.' and '_'", ErrTopicExists, name, other)
-		}
-	}
-	return nil
-}
-
-// addReplicas extends the topic to total partitions and makes their files, before anything is recorded: then a topic that is recorded has
-// its files, and files that are missing were lost.
-func (c *Controller) addReplicas(ctx context.Context, t *TopicState, total int) error {
-	c.mu.Lock()
-	old := len(t.Partitions)
-	t.Partitions = slices.Clone(t.Partitions)
-	for i := old; i < total; i++ {
-		node := c.host.cfg.Node.ID
-		t.Partitions = append(t.Partitions, PartitionAssignment{
-			Partition: int32(i), Shard: c.mu.nextShard, Replicas: []ReplicaAssignment{{node, replicaID(node, firstIncarnation)}},
-		})
-		c.mu.nextShard++
-	}
-	c.mu.Unlock()
-	err := inParallel(ctx, total-old, func(i int) error { return c.host.PrepareReplica(c.spec(t, old+i)) })
-	if err == nil {
-		return nil
-	}
-	for i := old; i < total; i++ {
-		s := c.spec(t, i)
-		if e := c.host.DeleteReplicaDir(s.key()); e != nil && !errors.Is(e, fs.ErrNotExist) {
-			c.host.logger.Warn("files of a partition that was not created stay behind", "err", e)
-		}
-	}
-	return err
-}
-
-// DeleteTopic deletes a topic and its files.
-func (c *Controller) DeleteTopic(ctx context.Context, name string) error {
-	c.admin.Lock()
-	defer c.admin.Unlock()
-	t, err := c.mutable(name)
-	if err != nil {
-		return err
-	}
-	c.mu.RLock()
-	parts := c.mu.partitions[name]
-	c.mu.RUnlock()
-	if err := c.write(ctx, topicRecord(t, true)); err != nil {
-		return err
-	}
-	return inParallel(ctx, len(parts), func(i int) error { return c.host.RemovePartition(ctx, parts[i]) })
-}
-
-// mutable returns a topic that users may change.
-func (c *Controller) mutable(name string) (*TopicState, error) {
-	t := c.topic(name)
-	if t == nil {
-		return nil, fmt.Errorf("%w: topic %q", ErrUnknownTopic, name)
-	}
-	if t.Internal {
-		return nil, fmt.Errorf("%w: topic %q is internal", ErrInvalidConfig, name)
-	}
-	return t, nil
-}
-
-// AlterTopic changes settings; those in unset get their default back.
-func (c *Controller) AlterTopic(ctx context.Context, name string, set map[string]string, unset []string) error {
-	c.admin.Lock()
-	defer c.admin.Unlock()
-	old, err := c.mutable(name)
-	if err != nil {
-		return err
-	}
-	t := *old
-	t.Config = maps.Clone(old.Config)
-	if t.Config == nil {
-		t.Config = make(map[string]string)
-	}
-	for _, k := range unset {
-		delete(t.Config, k)
-	}
-	maps.Copy(t.Config, set)
-	if t.Settings, err = ParseSettings(t.Config); err != nil {
-		return err
-	}
-	if err := c.write(ctx, topicRecord(&t, false)); err != nil {
-		return err
-	}
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	for _, p := range c.mu.partitions[name] {
-		p.SetSettings(t.Settings)
-	}
-	return nil
-}
-
-// AddPartitions extends a topic to total partitions. Keys map to other partitions from then on.
-func (c *Controller) AddPartitions(ctx context.Context, name string, total int) error {
-	c.admin.Lock()
-	defer c.admin.Unlock()
-	old, err := c.mutable(name)
-	if err != nil {
-		return err
-	}
-	if total <= len(old.Partitions) || total > MaxPartitions {
-		return fmt.Errorf("%w: topic %q has %d, asked for are %d: give the new total, at most %d", ErrInvalidPartitions, name, len(old.Partitions), total, MaxPartitions)
-	}
-	t := *old
-	if err := c.addReplicas(ctx, &t, total); err != nil {
-		return err
-	}
-	if err := c.write(ctx, topicRecord(&t, false)); err != nil {
-		return err
-	}
-	grown := c.topic(name)
-	if err := c.startTopic(ctx, grown); err != nil {
-		return err
-	}
-	return c.settle(ctx, grown)
-}
-
 // NewProducerID gives an id that no other producer of the cluster has or ever had, and its first epoch.
 func (c *Controller) NewProducerID(ctx context.Context) (id int64, epoch int16, err error) {
-	c.ids.Lock()
-	defer c.ids.Unlock()
-	if c.ids.next == c.ids.end {
-		c.admin.Lock()
-		defer c.admin.Unlock()
+	if id, ok := c.takeProducerID(); ok {
+		return id, 0, nil
+	}
+	ctx, end, err := c.begin(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer end()
+	for {
+		if id, ok := c.takeProducerID(); ok { // another call brought a block while this one waited
+			return id, 0, nil
+		}
 		c.mu.RLock()
 		first := c.mu.nextBlock
 		c.mu.RUnlock()
 		if err := c.write(ctx, producerIDsRecord(first+producerIDBlock)); err != nil {
 			return 0, 0, err
 		}
+		c.ids.Lock()
 		c.ids.next, c.ids.end = first, first+producerIDBlock
+		c.ids.Unlock()
+	}
+}
+
+// takeProducerID takes an id from the block at hand.
+func (c *Controller) takeProducerID() (id int64, ok bool) {
+	c.ids.Lock()
+	defer c.ids.Unlock()
+	if c.ids.next == c.ids.end {
+		return 0, false
 	}
 	c.ids.next++
-	return c.ids.next - 1, 0, nil
-}
-
-// write appends a record to the metadata, waits until it is committed, and brings the view up to it.
-func (c *Controller) write(ctx context.Context, r metadataRecord) error {
-	key, value, err := r.encode()
-	if err != nil {
-		return err
-	}
-	for {
-		if err := c.metadata.Writable(ctx); err != nil {
-			return err
-		}
-		b, err := c.buildRecord(key, value)
-		if err != nil {
-			return err
-		}
-		done := make(chan AppendResult, 1)
-		c.metadata.Append(b, AppendOptions{Acks: AcksAll}, func(res AppendResult) { done <- res })
-		select {
-		case res := <-done:
-			if errors.Is(res.Err, ErrNotLeader) || errors.Is(res.Err, ErrBusy) {
-				continue
-			}
-			if res.Err != nil {
-				return fmt.Errorf("writing the cluster's metadata: %w", res.Err)
-			}
-			return c.readView()
-		case <-ctx.Done():
-			return fmt.Errorf("%w: writing the cluster's metadata: %w", ErrAmbiguous, ctx.Err())
-		}
-	}
-}
-
-func (c *Controller) buildRecord(key, value []byte) (batch.Batch, error) {
-	var b batch.Builder
-	b.Reset(batch.BuilderOptions{})
-	b.Append(c.host.now().UnixMilli(), key, value, nil)
-	return b.Finish()
-}
-
-// readView applies what is committed and not yet read.
-func (c *Controller) readView() error {
-	var r batch.Reader
-	for c.view.next < c.metadata.HighWatermark() {
-		buf, err := c.view.cursor.Read(c.view.buf[:0], c.view.next, metadataReadSize)
-		if err != nil {
-			return err
-		}
-		c.view.buf = buf
-		for len(buf) > 0 {
-			b, rest, err := batch.Split(buf, len(buf))
-			if err == nil {
-				err = b.CheckCRC()
-			}
-			if err == nil {
-				err = r.Reset(b, maxMessageBytesMax)
-			}
-			if err != nil {
-				return fmt.Errorf("%w: cluster metadata at offset %d: %w", segment.ErrCorrupt, c.view.next, err)
-			}
-			var rec batch.Record
-			for r.Next(&rec) {
-				if err := c.apply(rec.Key, rec.Value); err != nil {
-					return fmt.Errorf("cluster metadata at offset %d: %w", rec.Offset, err)
-				}
-			}
-			if err := r.Err(); err != nil {
-				return fmt.Errorf("%w: cluster metadata at offset %d: %w", segment.ErrCorrupt, c.view.next, err)
-			}
-			buf, c.view.next = rest, b.NextOffset()
-		}
-	}
-	return nil
+	return c.ids.next - 1, true
 }

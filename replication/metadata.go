@@ -119,12 +119,20 @@ func (c *Controller) applyTopic(v *metadataValue) error {
 		c.mu.deleted[p.Shard] = v.Deleted
 	}
 	if v.Deleted {
-		delete(c.mu.topics, c.mu.byID[t.ID])
-		delete(c.mu.partitions, c.mu.byID[t.ID])
-		delete(c.mu.byID, t.ID)
+		if name, ok := c.mu.byID[t.ID]; ok {
+			c.mu.gone = append(c.mu.gone, c.mu.partitions[name]...)
+			delete(c.mu.topics, name)
+			delete(c.mu.partitions, name)
+			delete(c.mu.byID, t.ID)
+		}
 		return nil
 	}
 	c.mu.topics[t.Name] = t
 	c.mu.byID[t.ID] = t.Name
+	running, parts := c.mu.partitions[t.Name], c.mu.starting[t.ID]
+	if len(parts) > 0 && len(running)+len(parts) == len(t.Partitions) {
+		c.mu.partitions[t.Name] = append(running[:len(running):len(running)], parts...)
+		delete(c.mu.starting, t.ID)
+	}
 	return nil
 }
