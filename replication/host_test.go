@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -47,6 +48,7 @@ func (n *testNode) open() {
 	events := n.events
 	n.host, err = OpenHost(HostConfig{
 		FS: n.fs, Dir: n.dir, Node: identity, JournalBytes: 2 << 20, TickInterval: 20 * time.Millisecond, network: n.net,
+		Logger: slog.New(dropWatch{slog.DiscardHandler, n.t}),
 		OnEvent: func(e Event) {
 			select {
 			case events <- e:

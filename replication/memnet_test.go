@@ -18,17 +18,22 @@ type memNet struct {
 }
 
 type memNode struct {
-	inbox chan pb.MessageBatch
+	inbox chan memMessages
 	stop  chan struct{}
 	done  chan struct{}
+}
+
+type memMessages struct {
+	from  string
+	batch pb.MessageBatch
 }
 
 func newMemNet(seed uint64) *memNet {
 	return &memNet{nodes: map[string]*memNode{}, cut: map[string]bool{}, rng: rand.New(rand.NewPCG(seed, 1))}
 }
 
-func (n *memNet) attach(name string, deliver func(pb.MessageBatch)) func() {
-	node := &memNode{inbox: make(chan pb.MessageBatch, 1024), stop: make(chan struct{}), done: make(chan struct{})}
+func (n *memNet) attach(name string, deliver func(string, pb.MessageBatch)) func() {
+	node := &memNode{inbox: make(chan memMessages, 1024), stop: make(chan struct{}), done: make(chan struct{})}
 	n.mu.Lock()
 	n.nodes[name] = node
 	n.mu.Unlock()
@@ -37,7 +42,7 @@ func (n *memNet) attach(name string, deliver func(pb.MessageBatch)) func() {
 		for {
 			select {
 			case b := <-node.inbox:
-				deliver(b)
+				deliver(b.from, b.batch)
 			case <-node.stop:
 				return
 			}
@@ -95,7 +100,7 @@ func (n *memNet) send(ctx context.Context, from, to string, b pb.MessageBatch) e
 		return err
 	}
 	select {
-	case p.inbox <- c:
+	case p.inbox <- memMessages{from, c}:
 	case <-p.stop:
 		return errUnreachable
 	case <-ctx.Done():

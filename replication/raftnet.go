@@ -14,8 +14,9 @@ var errUnreachable = errors.New("replication: node unreachable")
 
 // network is what carries Raft messages between nodes. A node that is alone has none and talks to itself only.
 type network interface {
-	// attach makes the node known under name; messages for it go to deliver, each call on a goroutine of the network.
-	attach(name string, deliver func(pb.MessageBatch)) (detach func())
+	// attach makes the node known under name; messages for it go to deliver with the name of the node that sent them, which the network
+	// vouches for, each call on a goroutine of the network.
+	attach(name string, deliver func(from string, b pb.MessageBatch)) (detach func())
 	// send hands a batch over, in order for each pair of nodes. It may block until ctx ends.
 	send(ctx context.Context, from, to string, b pb.MessageBatch) error
 	// reachable says whether a connection to the node can be made.
@@ -69,19 +70,24 @@ func (t *raftNet) GetSnapshotConnection(_ context.Context, target string) (rafti
 	return nil, fmt.Errorf("%w: %s takes no snapshots", errUnreachable, target)
 }
 
-// receive lets in what is for a replica that is well.
-func (t *raftNet) receive(b pb.MessageBatch) {
+// receive lets in what a sound peer may say to a replica that is well.
+func (t *raftNet) receive(from string, b pb.MessageBatch) {
 	kept := b.Requests[:0]
-	for _, m := range b.Requests {
-		if m.To != 0 && !t.host.db.muted(m.ShardID, m.To) && !isProposal(m) {
-			kept = append(kept, m)
+	for i := range b.Requests {
+		m := &b.Requests[i]
+		if err := checkMessage(from, m); err != nil {
+			t.host.logger.Warn("a peer's message was dropped", "peer", from, "shard", m.ShardID, "err", err)
+			continue
+		}
+		if t.host.db.admits(m) {
+			kept = append(kept, *m)
 		}
 	}
 	if len(kept) == 0 {
 		return
 	}
-	b.Requests = kept
-	t.deliver(b)
+	// Where replies go follows from the peer itself, never from what it says.
+	t.deliver(pb.MessageBatch{Requests: kept, DeploymentId: b.DeploymentId, BinVer: b.BinVer, SourceAddress: from})
 }
 
 // isProposal finds proposals of batches. They never cross the wire: one appender, on the leader's node, gives out offsets and

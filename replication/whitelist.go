@@ -1,0 +1,109 @@
+package replication
+
+import (
+	"errors"
+	"fmt"
+
+	pb "github.com/lni/dragonboat/v4/raftpb"
+
+	"github.com/billetlog/billet/internal/batch"
+)
+
+// What a peer may say. dragonboat panics on many messages that no sound peer sends, on some only after they were committed, and so on every
+// replica at every start. So each message is checked, field by field, before dragonboat sees it.
+
+var errPeerMessage = errors.New("replication: message that no sound peer sends")
+
+// allowed are the kinds of messages that cross the wire. Local ones, snapshots (which travel otherwise) and quiescing are not among them.
+var allowed = map[pb.MessageType]bool{
+	pb.NoOP: true, pb.Propose: true, pb.Replicate: true, pb.ReplicateResp: true, pb.RequestVote: true, pb.RequestVoteResp: true,
+	pb.Heartbeat: true, pb.HeartbeatResp: true, pb.ReadIndex: true, pb.ReadIndexResp: true, pb.SnapshotReceived: true,
+	pb.LeaderTransfer: true, pb.TimeoutNow: true, pb.RateLimit: true, pb.RequestPreVote: true, pb.RequestPreVoteResp: true,
+}
+
+// checkMessage says what is wrong with a message from the node named from, nil when nothing is.
+func checkMessage(from string, m *pb.Message) error {
+	switch {
+	case !allowed[m.Type]:
+		return fmt.Errorf("%w: type %d", errPeerMessage, m.Type)
+	case m.To == 0 || m.From == 0 || m.ShardID == 0:
+		return fmt.Errorf("%w: %s without shard or replica", errPeerMessage, m.Type)
+	case nodeName(nodeOf(m.From)) != from:
+		return fmt.Errorf("%w: %s says it is sent by replica %x", errPeerMessage, from, m.From)
+	case !pb.IsEmptySnapshot(m.Snapshot):
+		return fmt.Errorf("%w: %s with a snapshot", errPeerMessage, m.Type)
+	case m.Term == 0 && m.Type != pb.Propose && m.Type != pb.ReadIndex && m.Type != pb.LeaderTransfer && m.Type != pb.SnapshotReceived && m.Type != pb.RateLimit:
+		return fmt.Errorf("%w: %s without a term", errPeerMessage, m.Type)
+	case len(m.Entries) > 0 && m.Type != pb.Replicate && m.Type != pb.Propose:
+		return fmt.Errorf("%w: %s with entries", errPeerMessage, m.Type)
+	case m.Type == pb.Propose && (len(m.Entries) == 0 || isProposal(*m)):
+		return fmt.Errorf("%w: a proposal of a batch", errPeerMessage)
+	}
+	return checkEntries(m)
+}
+
+// checkEntries checks that entries follow each other and the place they are said to follow, and that each can be applied.
+func checkEntries(m *pb.Message) error {
+	term := m.LogTerm
+	for i := range m.Entries {
+		e := &m.Entries[i]
+		if m.Type == pb.Replicate {
+			if e.Index != m.LogIndex+1+uint64(i) || e.Term < term || e.Term > m.Term || e.Term == 0 {
+				return fmt.Errorf("%w: entry %d of term %d behind %d of term %d, in term %d", errPeerMessage, e.Index, e.Term, m.LogIndex+uint64(i), term, m.Term)
+			}
+			term = e.Term
+		}
+		if err := checkEntry(e); err != nil {
+			return fmt.Errorf("entry %d: %w", e.Index, err)
+		}
+	}
+	return nil
+}
+
+func checkEntry(e *pb.Entry) error {
+	switch e.Type {
+	case pb.ApplicationEntry:
+		if len(e.Cmd) != 0 || e.ClientID != 0 || e.SeriesID != 0 || e.RespondedTo != 0 {
+			return fmt.Errorf("%w: a no-op with content", errPeerMessage)
+		}
+		return nil
+	case pb.ConfigChangeEntry:
+		var cc pb.ConfigChange
+		if err := cc.Unmarshal(e.Cmd); err != nil {
+			return fmt.Errorf("%w: membership change: %w", errPeerMessage, err)
+		}
+		if cc.ReplicaID == 0 || cc.Type < pb.AddNode || cc.Type > pb.AddWitness {
+			return fmt.Errorf("%w: membership change of kind %d for replica %d", errPeerMessage, cc.Type, cc.ReplicaID)
+		}
+		return nil
+	case pb.EncodedEntry:
+		return checkBatchEntry(e)
+	}
+	return fmt.Errorf("%w: entry type %d", errPeerMessage, e.Type)
+}
+
+func checkBatchEntry(e *pb.Entry) error {
+	if e.ClientID == 0 || e.Key == 0 || e.SeriesID != 0 || e.RespondedTo != 0 || len(e.Cmd) < len(voidMarker) || e.Cmd[0] != encodedHeader {
+		return fmt.Errorf("%w: header of a batch entry", errPeerMessage)
+	}
+	if len(e.Cmd) == len(voidMarker) {
+		return nil
+	}
+	b, rest, err := batch.Split(e.Cmd[1:], maxMessageBytesMax)
+	if err == nil && len(rest) > 0 {
+		err = fmt.Errorf("%d bytes behind the batch", len(rest))
+	}
+	if err == nil {
+		err = b.CheckHeader()
+	}
+	if err == nil {
+		err = b.CheckCRC()
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", errPeerMessage, err)
+	}
+	return nil
+}
+
+// nodeOf is the node that a replica id was given to.
+func nodeOf(replica uint64) int32 { return int32(uint32(replica)) }
