@@ -32,6 +32,12 @@ func TestCaseLine(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 
+	c.goals = []goal{peerTimes(2)}
+	want = "case=wait unit=ms billet=1.25 peer=- limit=- ratio=- billet_range=- best_peer=- goal=ratio>=2 met=-"
+	if got, ok := c.line(r); got != want || !ok {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+
 	r.failed["disk"] = errors.New("no space")
 	if got, ok := c.line(r); got != `case=wait error="disk: no space"` || ok {
 		t.Errorf("got %s", got)
