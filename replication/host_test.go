@@ -23,13 +23,14 @@ func testContext(t testing.TB) context.Context {
 }
 
 type testNode struct {
-	t      testing.TB
-	fs     vfs.FS
-	dir    string
-	id     int32
-	net    network
-	events chan Event
-	host   *Host
+	t       testing.TB
+	fs      vfs.FS
+	dir     string
+	id      int32
+	net     network
+	journal int64 // bytes; 0: 2 MiB
+	events  chan Event
+	host    *Host
 }
 
 func (n *testNode) open() {
@@ -44,10 +45,13 @@ func (n *testNode) open() {
 	if n.net != nil {
 		identity.Cluster = [16]byte{1} // the nodes of a test form one cluster
 	}
+	if n.journal == 0 {
+		n.journal = 2 << 20
+	}
 	n.events = make(chan Event, 1024)
 	events := n.events
 	n.host, err = OpenHost(HostConfig{
-		FS: n.fs, Dir: n.dir, Node: identity, JournalBytes: 2 << 20, TickInterval: 20 * time.Millisecond, network: n.net,
+		FS: n.fs, Dir: n.dir, Node: identity, JournalBytes: n.journal, TickInterval: 20 * time.Millisecond, network: n.net,
 		Logger: slog.New(dropWatch{slog.DiscardHandler, n.t}),
 		OnEvent: func(e Event) {
 			select {
