@@ -308,6 +308,17 @@ func newNodeHost(nc config.NodeHostConfig) (nh *dragonboat.NodeHost, err error) 
 	return dragonboat.NewNodeHost(nc)
 }
 
+func (h *Host) newPartition(spec PartitionSpec) *Partition {
+	p := &Partition{host: h, spec: spec}
+	p.ctx, p.cancel = context.WithCancel(h.ctx)
+	p.settings.Store(&spec.Settings)
+	p.mu.pending = make(map[int64]*inFlight)
+	p.mu.subs = make(map[int]chan<- struct{})
+	p.mu.changed = make(chan struct{})
+	p.mu.fold = newFold()
+	return p
+}
+
 // StartPartition opens the replica's files, making them when they are not there and create says so, and starts its group. Damage in
 // the files is no error of the call: the partition comes back quarantined.
 func (h *Host) StartPartition(spec PartitionSpec, create bool) (*Partition, error) {
@@ -316,13 +327,7 @@ func (h *Host) StartPartition(spec PartitionSpec, create bool) (*Partition, erro
 		return nil, err
 	}
 	defer end()
-	p := &Partition{host: h, spec: spec}
-	p.ctx, p.cancel = context.WithCancel(h.ctx)
-	p.settings.Store(&spec.Settings)
-	p.mu.pending = make(map[int64]*inFlight)
-	p.mu.subs = make(map[int]chan<- struct{})
-	p.mu.changed = make(chan struct{})
-	p.mu.fold = newFold()
+	p := h.newPartition(spec)
 	p.life.Lock()
 	defer p.life.Unlock()
 	h.mu.Lock()
