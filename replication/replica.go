@@ -354,7 +354,8 @@ func (r *replica) iterate(ents []pb.Entry, size, low, high, maxSize uint64) ([]p
 		}
 		budget := maxSize - min(size, maxSize) // 0: dragonboat wants the first entry's term only
 		log := r.currentLog()
-		frames, err := log.Entries(nil, low, high, budget)
+		// What follows the log's end is in memory only.
+		frames, err := log.Entries(nil, low, max(min(high, log.LastIndex()+1), low+1), budget)
 		if len(frames) == 0 {
 			if err == nil || errors.Is(err, segment.ErrCompacted) || errors.Is(err, segment.ErrUnavailable) {
 				return ents, size, nil
