@@ -29,6 +29,7 @@ type testNode struct {
 	id      int32
 	net     network
 	journal int64 // bytes; 0: 2 MiB
+	now     func() time.Time // nil: the machine's
 	events  chan Event
 	host    *Host
 }
@@ -51,7 +52,7 @@ func (n *testNode) open() {
 	n.events = make(chan Event, 1024)
 	events := n.events
 	n.host, err = OpenHost(HostConfig{
-		FS: n.fs, Dir: n.dir, Node: identity, JournalBytes: n.journal, TickInterval: 20 * time.Millisecond, network: n.net,
+		FS: n.fs, Dir: n.dir, Node: identity, JournalBytes: n.journal, TickInterval: 20 * time.Millisecond, network: n.net, Now: n.now,
 		Logger: slog.New(dropWatch{slog.DiscardHandler, n.t}),
 		OnEvent: func(e Event) {
 			select {
