@@ -28,7 +28,7 @@ type testNode struct {
 	dir     string
 	id      int32
 	net     network
-	journal int64 // bytes; 0: 2 MiB
+	journal int64            // bytes; 0: 2 MiB
 	now     func() time.Time // nil: the machine's
 	events  chan Event
 	host    *Host
