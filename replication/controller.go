@@ -2,6 +2,7 @@ package replication
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"sort"
@@ -126,29 +127,32 @@ func OpenController(ctx context.Context, h *Host) (c *Controller, err error) {
 }
 
 // begin starts a change of topics: it waits for its turn and for what earlier changes left open, and brings the view up to date. The
-// context that it returns ends with the controller as well.
-func (c *Controller) begin(ctx context.Context) (_ context.Context, end func(), err error) {
+// context that it returns ends with the controller as well; end takes and returns the change's error, which says so then.
+func (c *Controller) begin(ctx context.Context) (_ context.Context, end func(error) error, err error) {
 	done, err := c.host.begin()
 	if err != nil {
 		return nil, nil, err
 	}
 	merged, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(c.ctx, func() { cancel(fmt.Errorf("%w: controller", ErrClosed)) })
-	end = func() {
+	turn := false
+	end = func(err error) error {
+		if err != nil && ctx.Err() == nil && c.ctx.Err() != nil && !errors.Is(err, ErrClosed) {
+			err = fmt.Errorf("%w: controller: %w", ErrClosed, err)
+		}
+		if turn {
+			<-c.admin
+		}
 		stop()
 		cancel(nil)
 		done()
+		return err
 	}
 	select {
 	case c.admin <- struct{}{}:
+		turn = true
 	case <-merged.Done():
-		end()
-		return nil, nil, context.Cause(merged)
-	}
-	release := end
-	end = func() {
-		<-c.admin
-		release()
+		return nil, nil, end(merged.Err())
 	}
 	switch {
 	case c.ctx.Err() != nil:
@@ -156,13 +160,10 @@ func (c *Controller) begin(ctx context.Context) (_ context.Context, end func(), 
 	case ctx.Err() != nil:
 		err = ctx.Err()
 	case c.view.stale:
-		if err = c.catchUp(merged); err != nil && merged.Err() != nil {
-			err = context.Cause(merged)
-		}
+		err = c.catchUp(merged)
 	}
 	if err != nil {
-		end()
-		return nil, nil, err
+		return nil, nil, end(err)
 	}
 	return merged, end, nil
 }
@@ -373,7 +374,7 @@ func (c *Controller) NewProducerID(ctx context.Context) (id int64, epoch int16, 
 	if err != nil {
 		return 0, 0, err
 	}
-	defer end()
+	defer func() { err = end(err) }()
 	for {
 		if id, ok := c.takeProducerID(); ok { // another call brought a block while this one waited
 			return id, 0, nil

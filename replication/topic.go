@@ -11,7 +11,7 @@ import (
 )
 
 // CreateTopic makes a topic. When it returns, its partitions exist and take records.
-func (c *Controller) CreateTopic(ctx context.Context, spec TopicSpec) (TopicState, error) {
+func (c *Controller) CreateTopic(ctx context.Context, spec TopicSpec) (_ TopicState, err error) {
 	settings, err := ParseSettings(spec.Config)
 	if err != nil {
 		return TopicState{}, err
@@ -23,7 +23,7 @@ func (c *Controller) CreateTopic(ctx context.Context, spec TopicSpec) (TopicStat
 	if err != nil {
 		return TopicState{}, err
 	}
-	defer end()
+	defer func() { err = end(err) }()
 	if err := c.checkName(spec.Name); err != nil {
 		return TopicState{}, err
 	}
@@ -130,12 +130,12 @@ func (c *Controller) addReplicas(ctx context.Context, t *TopicState, total int) 
 
 // DeleteTopic deletes a topic and its files. When files cannot be deleted it returns an error although the topic is gone: the next open
 // deletes them.
-func (c *Controller) DeleteTopic(ctx context.Context, name string) error {
+func (c *Controller) DeleteTopic(ctx context.Context, name string) (err error) {
 	ctx, end, err := c.begin(ctx)
 	if err != nil {
 		return err
 	}
-	defer end()
+	defer func() { err = end(err) }()
 	t, err := c.mutable(name)
 	if err != nil {
 		return err
@@ -173,12 +173,12 @@ func (c *Controller) mutable(name string) (*TopicState, error) {
 }
 
 // AlterTopic changes settings; those in unset get their default back.
-func (c *Controller) AlterTopic(ctx context.Context, name string, set map[string]string, unset []string) error {
+func (c *Controller) AlterTopic(ctx context.Context, name string, set map[string]string, unset []string) (err error) {
 	ctx, end, err := c.begin(ctx)
 	if err != nil {
 		return err
 	}
-	defer end()
+	defer func() { err = end(err) }()
 	old, err := c.mutable(name)
 	if err != nil {
 		return err
@@ -221,12 +221,12 @@ func (c *Controller) apportion(name string, s Settings) {
 }
 
 // AddPartitions extends a topic to total partitions. Keys map to other partitions from then on.
-func (c *Controller) AddPartitions(ctx context.Context, name string, total int) error {
+func (c *Controller) AddPartitions(ctx context.Context, name string, total int) (err error) {
 	ctx, end, err := c.begin(ctx)
 	if err != nil {
 		return err
 	}
-	defer end()
+	defer func() { err = end(err) }()
 	old, err := c.mutable(name)
 	if err != nil {
 		return err
