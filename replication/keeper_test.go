@@ -3,6 +3,7 @@ package replication
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -252,4 +253,84 @@ func TestQuarantine(t *testing.T) {
 		t.Errorf("the other one: %v", got)
 	}
 	n.close()
+}
+
+// A record that comes while the keeper takes its last look at a partition that was idle is synced like any other.
+func TestIntervalSyncAfterLastLook(t *testing.T) {
+	g := &gate{}
+	n := memNodeWith(t, vfs.Inject(vfs.NewMem(), g.fault), 0)
+	spec := testSpec(t, 1)
+	spec.Settings.Fsync, spec.Settings.FlushInterval = FsyncInterval, 40*time.Millisecond
+	p := n.start(spec, true)
+	writable(t, p)
+	held, open := g.shut(func(op vfs.Op, name string) bool { return op == vfs.OpCreate && strings.Contains(name, ".state") })
+	if r := appendBatch(t, p, textBatch(t, "x"), AcksAll); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	<-held // after a second the keeper saves the checkpoint and finds the partition clean
+	if r := appendBatch(t, p, textBatch(t, "y"), AcksAll); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	open()
+	deadline := time.Now().Add(testTimeout)
+	for durable, last := p.DurableIndex(); durable < last; durable, last = p.DurableIndex() {
+		if time.Now().After(deadline) {
+			t.Fatalf("durable up to %d of %d", durable, last)
+		}
+		time.Sleep(time.Millisecond) // polls a condition that nothing announces
+	}
+	n.close()
+}
+
+// The brake is told of when an append sets it, and whoever was refused is woken when it lifts.
+func TestDiskBrakeEvents(t *testing.T) {
+	mem := vfs.NewMem()
+	n := memNodeWith(t, mem, 0)
+	p := n.start(testSpec(t, 1), true)
+	writable(t, p)
+	n.host.lookAtDisk()
+	mem.SetCapacity(1)
+	n.host.disk.left.Store(0) // the next append asks for free space
+	if r := appendBatch(t, p, textBatch(t, "x"), AcksAll); !errors.Is(r.Err, ErrDiskFull) {
+		t.Errorf("append: %+v", r)
+	}
+	waitEvent(t, n, EventDiskFull)
+	woken := make(chan struct{}, 1)
+	defer p.Notify(woken)()
+	mem.SetCapacity(1 << 40)
+	<-woken
+	waitEvent(t, n, EventDiskFree)
+	if r := appendBatch(t, p, textBatch(t, "x"), AcksAll); r.Err != nil {
+		t.Errorf("append: %+v", r)
+	}
+	n.close()
+}
+
+// Whoever got ErrBusy because dragonboat's queue was full is woken, though nothing of the partition is in flight.
+func TestBusyIsWoken(t *testing.T) {
+	n := memNodeWith(t, vfs.NewMem(), 0)
+	p := n.start(testSpec(t, 1), true)
+	writable(t, p)
+	woken := make(chan struct{}, 1)
+	defer p.Notify(woken)()
+	p.refused.Store(true)
+	n.host.markDirty(p)
+	<-woken
+	n.close()
+}
+
+// A follower does not propose the marker that retention wants: it would wait for an answer that never comes.
+func TestRetentionOnFollower(t *testing.T) {
+	c := newTrio(t)
+	l, _ := c.produce(-1, "x")
+	for i, p := range c.parts {
+		if i == l {
+			continue
+		}
+		waitHW(t, p, 1)
+		if err := p.moveFirstIndex(testContext(t), p.r.currentLog().LastIndex()); !errors.Is(err, ErrNotLeader) {
+			t.Errorf("node %d: %v", i+1, err)
+		}
+	}
+	c.close()
 }
