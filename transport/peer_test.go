@@ -1,0 +1,276 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// statuses lists what was heard about a peer.
+func (r *recorder) statuses(id int32) []PeerStatus {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var list []PeerStatus
+	for _, s := range r.states {
+		if s.ID == id {
+			list = append(list, s.Status)
+		}
+	}
+	return list
+}
+
+// A process that ended is told from one that is silent.
+func TestGoneIsNotSilent(t *testing.T) {
+	for name, c := range map[string]struct {
+		fault func(m *MemoryNetwork)
+		want  PeerStatus
+		gone  bool
+	}{
+		"crash":          {func(m *MemoryNetwork) { m.Crash("b") }, PeerRefusing, true},
+		"silent cut":     {func(m *MemoryNetwork) { m.Partition(CutSilent, []string{"a"}, []string{"b"}) }, PeerUnreachable, false},
+		"one-way out":    {func(m *MemoryNetwork) { m.Cut("a", "b", CutSilent) }, PeerUnreachable, false},
+		"one-way in":     {func(m *MemoryNetwork) { m.Cut("b", "a", CutSilent) }, PeerUnreachable, false},
+		"crash unseen":   {func(m *MemoryNetwork) { m.Cut("b", "a", CutSilent); m.Crash("b") }, PeerUnreachable, false},
+		"reset and hang": {func(m *MemoryNetwork) { m.Reset("a", "b"); m.Cut("b", "a", CutSilent) }, PeerUnreachable, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newTestNetwork(t, 1)
+			rec := newRecorder()
+			a, b := testOptions(1, m.Host("a")), testOptions(2, m.Host("b"))
+			a.OnPeerState, a.DialTimeout = rec.onState, 200*time.Millisecond
+			b.ListenAddress = "b"
+			one, _ := pair(t, a, b)
+			first := rec.waitState(t, 2, PeerReachable)
+			began := time.Now()
+			c.fault(m)
+			state := rec.waitState(t, 2, c.want)
+			if state.Gone() != c.gone || state.Incarnation != first.Incarnation || state.Err == nil {
+				t.Errorf("%+v", state)
+			}
+			if c.gone && time.Since(began) > time.Second {
+				t.Errorf("known after %v", time.Since(began))
+			}
+			if list := rec.statuses(2); name != "reset and hang" && !slices.Equal(list, []PeerStatus{PeerReachable, PeerLost, c.want}) {
+				t.Errorf("heard %v", list)
+			}
+			if _, err := one.Call(testContext(t), 2, nil); !errors.Is(err, ErrUnreachable) {
+				t.Errorf("call: %v", err)
+			}
+			m.Heal()
+			if c.gone {
+				return
+			}
+			if name != "crash unseen" {
+				rec.waitState(t, 2, PeerReachable)
+			}
+		})
+	}
+}
+
+// The same over TCP: the kernel's word counts.
+func TestGoneOverTCP(t *testing.T) {
+	rec := newRecorder()
+	a, b := testOptions(1, TCP{}), testOptions(2, TCP{})
+	a.OnPeerState = rec.onState
+	b.ListenAddress = "127.0.0.1:0"
+	_, two := pair(t, a, b)
+	rec.waitState(t, 2, PeerReachable)
+	began := time.Now()
+	if err := two.Close(); err != nil {
+		t.Fatal(err)
+	}
+	state := rec.waitState(t, 2, PeerRefusing)
+	if !state.Gone() || !errors.Is(state.Err, syscall.ECONNREFUSED) {
+		t.Errorf("%+v", state)
+	}
+	t.Logf("known after %v", time.Since(began))
+}
+
+// A peer that was never there refuses, but is not gone.
+func TestRefusedAtFirstIsNotGone(t *testing.T) {
+	m := newTestNetwork(t, 1)
+	rec := newRecorder()
+	opts := testOptions(1, m.Host("a"))
+	opts.OnPeerState = rec.onState
+	n := startNode(t, opts)
+	n.SetAddress(2, "b")
+	if state := rec.waitState(t, 2, PeerRefusing); state.Gone() {
+		t.Errorf("%+v", state)
+	}
+}
+
+func TestAddressChanges(t *testing.T) {
+	m := newTestNetwork(t, 1)
+	rec := newRecorder()
+	a, b := testOptions(1, m.Host("a")), testOptions(2, m.Host("b"))
+	a.OnPeerState = rec.onState
+	a.BackoffMin, a.BackoffMax = time.Minute, time.Minute // only SetAddress makes it try again
+	b.ListenAddress, b.OnBatch = "old", rec.onBatch
+	one, two := pair(t, a, b)
+	rec.waitState(t, 2, PeerReachable)
+	batches, err := one.OpenBatches(context.Background(), 2, FullFails)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := two.Close(); err != nil {
+		t.Fatal(err)
+	}
+	rec.waitState(t, 2, PeerRefusing)
+	b.ListenAddress, b.Incarnation = "new", 0
+	startNode(t, b)
+	one.SetAddress(2, "new")
+	one.SetAddress(1, "nonsense") // its own
+	rec.waitState(t, 2, PeerReachable)
+	if _, err := one.Call(testContext(t), 2, []byte("x")); err != nil {
+		t.Error(err)
+	}
+	<-batches.Done()
+	if batches, err = one.OpenBatches(context.Background(), 2, FullFails); err != nil {
+		t.Fatal(err)
+	}
+	// While it is there, a move closes what leads to the old place.
+	third := testOptions(2, m.Host("c"))
+	third.ListenAddress = "newest"
+	startNode(t, third)
+	one.SetAddress(2, "newest")
+	<-batches.Done()
+	if !errors.Is(batches.Err(), ErrConnLost) || !strings.Contains(batches.Err().Error(), "moved") {
+		t.Error(batches.Err())
+	}
+}
+
+func TestForget(t *testing.T) {
+	m := newTestNetwork(t, 1)
+	rec := newRecorder()
+	a, b := testOptions(1, m.Host("a")), testOptions(2, m.Host("b"))
+	a.OnPeerState = rec.onState
+	one, two := pair(t, a, b)
+	rec.waitState(t, 2, PeerReachable)
+	one.Forget(2)
+	for two.Stats().Conns > 0 || one.Stats().Conns > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if _, err := one.Call(testContext(t), 2, nil); !errors.Is(err, ErrUnknownPeer) {
+		t.Error(err)
+	}
+	if s := one.PeerState(2); s.Status != PeerUnknown {
+		t.Errorf("%+v", s)
+	}
+	one.SetAddress(2, two.Addr().String())
+	if _, err := one.Call(testContext(t), 2, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestResolve(t *testing.T) {
+	m := newTestNetwork(t, 1)
+	a, b := testOptions(1, m.Host("a")), testOptions(2, m.Host("b"))
+	b.ListenAddress = "b"
+	a.Resolve = func(id int32) (string, bool) { return "b", id == 2 }
+	startNode(t, b)
+	one := startNode(t, a)
+	if _, err := one.Call(testContext(t), 2, nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := one.Call(testContext(t), 3, nil); !errors.Is(err, ErrUnknownPeer) {
+		t.Error(err)
+	}
+}
+
+// An inbound connection of a peer ends the wait for the next dial to it.
+func TestPeerThatComesIsDialledAtOnce(t *testing.T) {
+	m := newTestNetwork(t, 1)
+	rec := newRecorder()
+	a, b := testOptions(1, m.Host("a")), testOptions(2, m.Host("b"))
+	a.OnPeerState = rec.onState
+	a.ListenAddress, b.ListenAddress = "a", "b"
+	a.BackoffMin, a.BackoffMax = time.Minute, time.Minute
+	one := startNode(t, a)
+	one.SetAddress(2, "b")
+	rec.waitState(t, 2, PeerRefusing)
+	two := startNode(t, b)
+	two.SetAddress(1, "a")
+	rec.waitState(t, 2, PeerReachable)
+}
+
+// Dials to a peer that is not there become rare, up to the cap.
+func TestBackoff(t *testing.T) {
+	m := newTestNetwork(t, 1)
+	opts := testOptions(1, m.Host("a"))
+	opts.BackoffMin, opts.BackoffMax = 10*time.Millisecond, 40*time.Millisecond
+	n := startNode(t, opts)
+	n.SetAddress(2, "b")
+	timer := time.NewTimer(500 * time.Millisecond)
+	defer timer.Stop()
+	<-timer.C
+	if dials := n.Stats().DialsFailed; dials < 5 || dials > 40 {
+		t.Errorf("%d dials in half a second", dials)
+	}
+}
+
+// A second connection for batches takes the place of the first, and order holds over both.
+func TestBatchesAreReplaced(t *testing.T) {
+	m := newTestNetwork(t, 1)
+	rec := newRecorder()
+	entered, release := make(chan struct{}, 10), make(chan struct{})
+	a, b := testOptions(1, m.Host("a")), testOptions(2, m.Host("b"))
+	b.OnBatch = func(p Peer, payload []byte) {
+		entered <- struct{}{}
+		<-release
+		rec.onBatch(p, payload)
+	}
+	one, _ := pair(t, a, b)
+	first, err := one.OpenBatches(context.Background(), 2, FullFails)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Send([]byte("first")); err != nil {
+		t.Fatal(err)
+	}
+	<-entered
+	second, err := one.OpenBatches(context.Background(), 2, FullFails)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Send([]byte("second")); err != nil {
+		t.Fatal(err)
+	}
+	<-first.Done()
+	select {
+	case <-entered:
+		t.Error("two deliver at a time")
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(release)
+	rec.wait(t, "both", func() bool { return slices.Equal(rec.batches, []string{"first", "second"}) })
+	if second.Peer().ID != 2 || second.Close() != nil || !errors.Is(second.Err(), ErrClosed) {
+		t.Error(second.Err())
+	}
+}
+
+func TestStatusOfErrors(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want PeerStatus
+	}{
+		{fmt.Errorf("dial: %w", &net.OpError{Err: syscall.ECONNREFUSED}), PeerRefusing},
+		{context.DeadlineExceeded, PeerUnreachable},
+		{syscall.ECONNRESET, PeerUnreachable},
+		{&RefusedError{Code: RefusedUnknown}, PeerRejected},
+		{&RefusedError{Code: RefusedBusy}, PeerUnreachable},
+		{fmt.Errorf("x: %w", ErrAuthentication), PeerRejected},
+	} {
+		if got := statusOf(c.err); got != c.want {
+			t.Errorf("%v: %v", c.err, got)
+		}
+	}
+	if PeerStatus(99).String() != "status 99" || PeerRejected.String() != "rejected" || Kind(9).String() != "kind 9" {
+		t.Error("names")
+	}
+}
