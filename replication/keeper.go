@@ -33,7 +33,6 @@ type keeper struct {
 type upkeep struct {
 	lastEnd  int64     // last index at the last look
 	lastMove time.Time // when it had changed
-	unsynced time.Time // since when there is something unsynced, zero: nothing
 }
 
 // markDirty puts p on the keeper's list.

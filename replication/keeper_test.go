@@ -334,3 +334,35 @@ func TestRetentionOnFollower(t *testing.T) {
 	}
 	c.close()
 }
+
+// A policy made stricter makes durable what was written before, and leaves nothing that counts as unsynced.
+func TestFsyncMadeStricter(t *testing.T) {
+	mem := vfs.NewMem()
+	n := memNodeWith(t, mem, 0)
+	spec := testSpec(t, 1)
+	spec.Settings.Fsync, spec.Settings.FlushInterval = FsyncInterval, time.Hour
+	p := n.start(spec, true)
+	writable(t, p)
+	if r := appendBatch(t, p, textBatch(t, "x"), AcksAll); r.Err != nil || p.Unsynced() == 0 {
+		t.Fatalf("append: %+v, unsynced for %v", r, p.Unsynced())
+	}
+	s := spec.Settings
+	s.Fsync = FsyncCommit
+	p.SetSettings(s)
+	if age := p.Unsynced(); age != 0 {
+		t.Errorf("unsynced for %v", age)
+	}
+	if r := appendBatch(t, p, textBatch(t, "y"), AcksAll); r.Err != nil || p.Unsynced() != 0 {
+		t.Errorf("append: %+v, unsynced for %v", r, p.Unsynced())
+	}
+	clone := mem.CrashClone(vfs.CrashOptions{})
+	n.close()
+	n = memNodeWith(t, clone, 0)
+	spec.Settings = s
+	p = n.start(spec, false)
+	writable(t, p)
+	if got := values(t, p, 0); fmt.Sprint(got) != "[x y]" {
+		t.Errorf("after a power cut: %v", got)
+	}
+	n.close()
+}

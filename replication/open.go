@@ -154,6 +154,7 @@ func (r *replica) adopt(log *segment.Log, slots *segment.SlotFile, slot segment.
 	}
 	r.opened.Store(log.LastIndex())
 	r.mu.cause, r.mu.overlay, r.mu.overlayEnd = nil, nil, 0
+	r.unsynced.Store(0)
 	r.latched.Store(false)
 }
 
@@ -265,7 +266,9 @@ func (p *Partition) quarantine(err error) {
 
 // close saves the fold and the slot and closes the files. dragonboat is gone by then.
 func (p *Partition) close(clean bool) error {
-	if !p.life.TryLock() {
+	if clean {
+		p.life.Lock() // whoever holds it has seen the host's context end
+	} else if !p.life.TryLock() {
 		return fmt.Errorf("%w: %s is still being started or stopped", ErrFailed, p.name())
 	}
 	defer p.life.Unlock()

@@ -221,6 +221,7 @@ func (r *replica) setLazySync(lazy bool) {
 		if err := r.mu.log.Sync(); err != nil {
 			r.latchLocked(err)
 		}
+		r.unsynced.Store(0)
 	}
 	r.lazySync.Store(lazy)
 }
