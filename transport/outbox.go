@@ -5,11 +5,14 @@ import (
 	"sync"
 )
 
-// keptBufferMax is the largest buffer that is kept for reuse, in bytes.
+// keptBufferMax is the largest receive buffer that a connection keeps for reuse, in bytes.
 const keptBufferMax = 1 << 20
 
-// outbox is a connection's bounded send queue. Frames are encoded into one buffer, which the writer takes as a whole, so that many
-// small frames become one write and payloads need not outlive add.
+// chunkSize is up to where frames are gathered for one write, in bytes; a frame may be larger.
+const chunkSize = 128 << 10
+
+// outbox is a connection's bounded send queue. Frames are encoded into chunks, which the writer takes one by one, so that many small
+// frames become one write and payloads need not outlive add. Written chunks are used again, until there is nothing to send for a while.
 type outbox struct {
 	max  int
 	seed uint64
@@ -18,11 +21,12 @@ type outbox struct {
 
 	mu struct {
 		sync.Mutex
-		pending []byte
-		spare   []byte
-		seq     uint32
-		room    chan struct{} // closed when pending was taken; nil if nobody waits
-		err     error
+		chunks [][]byte
+		size   int // of all chunks
+		kept   [][]byte
+		seq    uint32
+		room   chan struct{} // closed when a chunk was taken; nil if nobody waits
+		err    error
 	}
 }
 
@@ -37,19 +41,41 @@ func (o *outbox) add(h header, payload []byte) error {
 		defer o.mu.Unlock()
 		return o.mu.err
 	}
-	if n := len(o.mu.pending); n > 0 && n+headerSize+len(payload) > o.max && h.kind != framePing {
+	need := headerSize + len(payload)
+	if o.mu.size > 0 && o.mu.size+need > o.max && h.kind != framePing {
 		o.mu.Unlock()
 		return ErrQueueFull
 	}
 	h.seq = o.mu.seq
 	o.mu.seq++
-	o.mu.pending = appendFrame(o.mu.pending, o.seed, h, payload)
+	chunk := o.chunkLocked(need)
+	*chunk = appendFrame(*chunk, o.seed, h, payload)
+	o.mu.size += need
 	o.mu.Unlock()
+	o.awake()
+	return nil
+}
+
+// chunkLocked returns the chunk to which a frame of that size goes.
+func (o *outbox) chunkLocked(need int) *[]byte {
+	last := len(o.mu.chunks) - 1
+	if last >= 0 && len(o.mu.chunks[last])+need <= chunkSize {
+		return &o.mu.chunks[last]
+	}
+	var fresh []byte
+	if n := len(o.mu.kept); n > 0 {
+		fresh, o.mu.kept = o.mu.kept[n-1], o.mu.kept[:n-1]
+	}
+	o.mu.chunks = append(o.mu.chunks, fresh)
+	return &o.mu.chunks[last+1]
+}
+
+// awake wakes the writer.
+func (o *outbox) awake() {
 	select {
 	case o.wake <- struct{}{}:
 	default:
 	}
-	return nil
 }
 
 // addWait is add that waits for room until ctx ends.
@@ -76,26 +102,39 @@ func (o *outbox) waitForRoom() <-chan struct{} {
 	return o.mu.room
 }
 
-// take returns all that waits, nil if nothing does. The buffer goes back with give.
+// take returns the oldest chunk, nil if nothing waits. The buffer goes back with give.
 func (o *outbox) take() []byte {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	taken := o.mu.pending
-	if len(taken) == 0 {
+	if len(o.mu.chunks) == 0 {
 		return nil
 	}
-	o.mu.pending, o.mu.spare = o.mu.spare[:0], nil
+	taken := o.mu.chunks[0]
+	n := copy(o.mu.chunks, o.mu.chunks[1:])
+	o.mu.chunks[n] = nil
+	o.mu.chunks = o.mu.chunks[:n]
+	o.mu.size -= len(taken)
 	o.freeLocked()
 	return taken
 }
 
-func (o *outbox) give(buf []byte) {
-	if cap(buf) > keptBufferMax {
+// give lets a buffer be used again.
+func (o *outbox) give(chunk []byte) {
+	if cap(chunk) > 2*chunkSize {
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.mu.spare = buf[:0]
+	if len(o.mu.kept)*chunkSize < o.max && o.mu.err == nil {
+		o.mu.kept = append(o.mu.kept, chunk[:0])
+	}
+}
+
+// rest lets go of what was kept for use under load.
+func (o *outbox) rest() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.mu.kept = nil
 }
 
 func (o *outbox) freeLocked() {
@@ -112,6 +151,6 @@ func (o *outbox) close(err error) {
 	if o.mu.err == nil {
 		o.mu.err = err
 	}
-	o.mu.pending, o.mu.spare = nil, nil
+	o.mu.chunks, o.mu.kept, o.mu.size = nil, nil, 0
 	o.freeLocked()
 }

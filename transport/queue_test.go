@@ -57,7 +57,7 @@ func TestSlowPeerBlocksNobody(t *testing.T) {
 		t.Errorf("%d sends failed, stats %+v", full, one.Stats())
 	}
 	toSlow.s.out.mu.Lock()
-	n := len(toSlow.s.out.mu.pending)
+	n := toSlow.s.out.mu.size
 	toSlow.s.out.mu.Unlock()
 	if n > opts.SendQueueBytes {
 		t.Errorf("%d bytes are queued", n)

@@ -106,25 +106,32 @@ func (s *stream) write() {
 		select {
 		case <-s.out.wake:
 		case <-timer.C:
+			s.out.rest()
 			if err := s.out.add(header{kind: framePing}, nil); err != nil {
 				return
 			}
 		case <-s.ctx.Done():
 			return
 		}
-		buf := s.out.take()
-		if buf == nil {
-			continue
+		if !s.flush() {
+			return
 		}
-		n, err := s.conn.Write(buf)
+		timer.Reset(interval)
+	}
+}
+
+// flush writes all that waits. False if the stream has ended.
+func (s *stream) flush() bool {
+	for chunk := s.out.take(); chunk != nil; chunk = s.out.take() {
+		n, err := s.conn.Write(chunk)
 		s.node.stats.bytesSent.Add(uint64(n))
 		if err != nil {
 			s.close(fmt.Errorf("%w: %w", ErrConnLost, err))
-			return
+			return false
 		}
-		s.out.give(buf)
-		timer.Reset(interval)
+		s.out.give(chunk)
 	}
+	return s.ctx.Err() == nil
 }
 
 // read takes frames until the stream ends and returns why. handle gets every frame but pings and must read or discard the payload.
