@@ -76,22 +76,16 @@ func (n *Node) release(count *int) {
 
 // serveStream runs what a peer asked for.
 func (n *Node) serveStream(s *stream) {
-	before := n.enter(s)
+	k := n.enter(s)
 	defer n.leave(s)
 	if !n.track(s.conn, s.close) || s.kind != KindPull && !s.start() {
 		s.close(ErrClosed)
 		return
 	}
-	if before != nil { // so that batches of one peer are never delivered by two
-		select {
-		case <-before.done:
-		case <-s.ctx.Done():
-		}
-	}
 	n.retryLink(s.peer.ID)
 	switch s.kind {
 	case KindBatches:
-		n.serveBatches(s)
+		n.serveBatches(s, k)
 	case KindRequests:
 		n.serveRequests(s)
 	case KindPull:

@@ -88,8 +88,14 @@ func (b *Batches) Close() error {
 	return nil
 }
 
-// serveBatches delivers what a peer sends.
-func (n *Node) serveBatches(s *stream) {
+// serveBatches delivers what a peer sends, once its connection before this one has delivered.
+func (n *Node) serveBatches(s *stream, k *known) {
+	select {
+	case k.delivering <- struct{}{}:
+	case <-s.ctx.Done():
+		return
+	}
+	defer func() { <-k.delivering }()
 	var buf []byte
 	_ = s.read(func(h header) error {
 		size := int64(h.length)

@@ -17,14 +17,14 @@ func testHello() hello {
 
 // The bytes of version 1 are frozen.
 func TestHandshakeBytes(t *testing.T) {
-	const goldenHello = "62696c6c6574545000010003030000000102030000000000000000000000000000000007000000020000000000000009000000000000000a9f2e4a8a44e7c3c5"
+	const goldenHello = "62696c6c6574545000010003030000000102030000000000000000000000000000000007000000020000000000000009000000000000000ac450cba9e799aab4"
 	got := testHello().encode()
-	if len(got) != helloSize || hex.EncodeToString(got[:56]) != goldenHello[:112] {
+	if len(got) != helloSize || hex.EncodeToString(got) != goldenHello {
 		t.Errorf("hello is\n%x", got)
 	}
 	a := answer{version: 1, node: 2, cluster: testCluster, incarnation: 5, nonce: 6}
-	const goldenAnswer = "62696c6c6574545000010000000000020102030000000000000000000000000000000000000000050000000000000006" + "0000000000000000"
-	if got := a.encode(); len(got) != answerSize || hex.EncodeToString(got[:56]) != goldenAnswer {
+	const goldenAnswer = "62696c6c6574545000010000000000020102030000000000000000000000000000000000000000050000000000000006" + "0000000000000000" + "f8cc45f1e30f909d"
+	if got := a.encode(); len(got) != answerSize || hex.EncodeToString(got) != goldenAnswer {
 		t.Errorf("answer is\n%x", got)
 	}
 }

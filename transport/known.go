@@ -9,6 +9,8 @@ type known struct {
 	inbound map[Kind]*stream
 	// outbound has what was dialled to it.
 	outbound map[*stream]struct{}
+	// delivering has a token while batches of it are delivered, so that two connections never deliver at a time.
+	delivering chan struct{}
 }
 
 // meet records a node's incarnation. It refuses one that is older than what was seen, and ends the connections of an older one.
@@ -55,17 +57,20 @@ func (n *Node) knownLocked(id int32) (*known, *RefusedError) {
 	if len(n.mu.known) >= n.opts.PeersMax {
 		return nil, &RefusedError{Node: id, Code: RefusedBusy, Reason: fmt.Sprintf("%d nodes are known already", len(n.mu.known))}
 	}
-	k := &known{inbound: map[Kind]*stream{}, outbound: map[*stream]struct{}{}}
+	k := &known{inbound: map[Kind]*stream{}, outbound: map[*stream]struct{}{}, delivering: make(chan struct{}, 1)}
 	n.mu.known[id] = k
 	return k, nil
 }
 
-// enter records a stream. An inbound one takes the place of the last of its kind, which is returned ended: its reader may still run.
-func (n *Node) enter(s *stream) (before *stream) {
+// enter records a stream whose peer was met, and returns what is known of that. An inbound stream takes the place of the last of its
+// kind, which is ended. One of an incarnation that was displaced meanwhile is ended itself.
+func (n *Node) enter(s *stream) *known {
 	n.mu.Lock()
 	k := n.mu.known[s.peer.ID]
+	var before *stream
+	stale := s.peer.Incarnation < k.incarnation
 	switch {
-	case k == nil: // meet was called, and nodes are never forgotten
+	case stale:
 	case s.dialled != "":
 		k.outbound[s] = struct{}{}
 	case s.kind != KindPull:
@@ -73,10 +78,13 @@ func (n *Node) enter(s *stream) (before *stream) {
 		k.inbound[s.kind] = s
 	}
 	n.mu.Unlock()
+	if stale {
+		s.close(fmt.Errorf("%w: %w: a newer incarnation of node %d came", ErrConnLost, ErrDuplicateNode, s.peer.ID))
+	}
 	if before != nil {
 		before.close(fmt.Errorf("%w: the peer made another connection", ErrConnLost))
 	}
-	return before
+	return k
 }
 
 // leave takes back enter.

@@ -23,6 +23,7 @@ type link struct {
 		caller  *caller       // nil while there is no connection
 		dialled bool          // the dial that matters to those who wait has come to an end
 		changed chan struct{} // closed when caller or dialled changes
+		abort   func()        // ends the dial under way and the connection it leads to
 	}
 }
 
@@ -87,10 +88,14 @@ func (l *link) run() {
 	opts := &l.node.opts
 	wait := opts.BackoffMin
 	for l.ctx.Err() == nil {
-		s, err := l.node.dial(l.ctx, l.id, KindRequests)
+		attempt, abort := context.WithCancel(l.ctx)
+		l.setAbort(abort)
+		s, err := l.node.dial(attempt, l.id, KindRequests)
+		aborted := attempt.Err() != nil
 		if err != nil {
-			if l.ctx.Err() != nil {
-				break
+			abort()
+			if aborted { // the link ends, or the node has moved
+				continue
 			}
 			l.failed(err)
 			l.idle(wait)
@@ -99,6 +104,7 @@ func (l *link) run() {
 		}
 		began := time.Now()
 		l.serve(s)
+		abort()
 		// A connection that stood is dialled again at once; one that fell at once is not.
 		if time.Since(began) > opts.BackoffMin {
 			wait = opts.BackoffMin
@@ -109,6 +115,22 @@ func (l *link) run() {
 	}
 	l.cancel()
 	l.set(nil, true, PeerState{ID: l.id, Err: ErrClosed}, false)
+}
+
+func (l *link) setAbort(abort func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.abort = abort
+}
+
+// move ends a dial that is under way to where the node was.
+func (l *link) move() {
+	l.mu.Lock()
+	abort := l.mu.abort
+	l.mu.Unlock()
+	if abort != nil {
+		abort()
+	}
 }
 
 // idle waits between dials, less up to a half at random, or until kicked.

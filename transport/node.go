@@ -76,7 +76,7 @@ func (n *Node) Addr() net.Addr {
 }
 
 // SetAddress says where a node is, and keeps a connection for requests to it from now on. A dial that waits is tried again at once;
-// connections to another address of the node are closed. Its own id is left alone.
+// dials and connections to another address of the node are ended. Its own id is left alone.
 func (n *Node) SetAddress(id int32, addr string) {
 	if id == n.opts.ID || id < 1 || addr == "" {
 		return
@@ -92,9 +92,14 @@ func (n *Node) SetAddress(id int32, addr string) {
 	if moved {
 		n.closeOutbound(id, addr)
 	}
-	if l, err := n.link(id); err == nil {
-		l.retry()
+	l, err := n.link(id)
+	if err != nil {
+		return // closed, or too many peers: Call says which
 	}
+	if moved {
+		l.move()
+	}
+	l.retry()
 }
 
 // closeOutbound ends what was dialled to a node at other addresses than addr.

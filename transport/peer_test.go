@@ -145,6 +145,69 @@ func TestAddressChanges(t *testing.T) {
 	}
 }
 
+// A dial that hangs does not keep a node from its new address.
+func TestAddressChangesWhileDialling(t *testing.T) {
+	m := newTestNetwork(t, 1)
+	rec := newRecorder()
+	a, b := testOptions(1, m.Host("a")), testOptions(2, m.Host("b"))
+	a.OnPeerState, a.DialTimeout = rec.onState, time.Hour
+	b.ListenAddress = "new"
+	startNode(t, b)
+	old, err := m.Host("old").Listen("old")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.Close()
+	m.Cut("a", "old", CutSilent)
+	one := startNode(t, a)
+	one.SetAddress(2, "old")
+	for one.Stats().Dials == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	one.SetAddress(2, "new")
+	rec.waitState(t, 2, PeerReachable)
+	if list := rec.statuses(2); len(list) != 1 {
+		t.Errorf("heard %v", list)
+	}
+}
+
+// A connection that passed the handshake just before a newer incarnation came does not get in behind it.
+func TestStaleStreamDoesNotEnter(t *testing.T) {
+	m := newTestNetwork(t, 1)
+	n := startNode(t, testOptions(2, m.Host("b")))
+	if err := n.meet(1, 6); err != nil {
+		t.Fatal(err)
+	}
+	near, _ := memoryPair(t, m, "a", "b")
+	s := n.newStream(n.ctx, near, Peer{ID: 1, Incarnation: 5}, KindBatches, "", 1, 2)
+	n.enter(s)
+	if !errors.Is(s.cause(), ErrDuplicateNode) || len(n.mu.known[1].inbound) != 0 {
+		t.Errorf("%v", s.cause())
+	}
+	if err := n.meet(1, 5); err == nil || err.Code != RefusedDuplicate {
+		t.Errorf("%v", err)
+	}
+}
+
+// When callbacks are slow, the last state is not among what they miss.
+func TestNotifierKeepsTheLast(t *testing.T) {
+	var states []PeerState
+	events := 0
+	n := newNotifier(func(s PeerState) { states = append(states, s) }, func(Event) { events++ })
+	for range notifierMax {
+		n.push(Event{Kind: EventBadFrame})
+	}
+	for i := range int32(notifierMax + 10) {
+		n.push(PeerState{ID: i})
+	}
+	for what, ok := n.pop(); ok; what, ok = n.pop() {
+		n.call(what)
+	}
+	if events != 0 || len(states) != notifierMax || states[notifierMax-1].ID != notifierMax+9 || n.droppedCount() != notifierMax+10 {
+		t.Errorf("%d events, %d states, %d dropped", events, len(states), n.droppedCount())
+	}
+}
+
 func TestForget(t *testing.T) {
 	m := newTestNetwork(t, 1)
 	rec := newRecorder()

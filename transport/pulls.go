@@ -14,7 +14,6 @@ const pullSliceMax = 1 << 20
 
 // servePull answers the one pull of a connection. Nothing else runs on it: what ends it is the Node, or a write that fails.
 func (n *Node) servePull(s *stream) {
-	defer close(s.done)
 	stop := closeWith(s.ctx, func() { s.close(context.Cause(s.ctx)) })
 	defer stop()
 	defer s.close(ErrClosed)

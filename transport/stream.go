@@ -29,13 +29,11 @@ type stream struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	once   sync.Once
-	// done is closed when the reader has returned.
-	done chan struct{}
 }
 
 // newStream makes a stream of a connection whose handshake was done. The stream ends with ctx.
 func (n *Node) newStream(ctx context.Context, conn net.Conn, peer Peer, kind Kind, dialled string, readSeed, writeSeed uint64) *stream {
-	s := &stream{node: n, conn: conn, peer: peer, kind: kind, dialled: dialled, done: make(chan struct{})}
+	s := &stream{node: n, conn: conn, peer: peer, kind: kind, dialled: dialled}
 	s.out = newOutbox(n.opts.SendQueueBytes, writeSeed)
 	s.in = frameReader{
 		r:      bufio.NewReaderSize(&patientReader{conn, n.opts.DeadPeerTimeout}, readBufferSize),
@@ -136,7 +134,6 @@ func (s *stream) flush() bool {
 
 // read takes frames until the stream ends and returns why. handle gets every frame but pings and must read or discard the payload.
 func (s *stream) read(handle func(header) error) error {
-	defer close(s.done)
 	for {
 		h, err := s.in.next()
 		if err == nil {
