@@ -76,9 +76,11 @@ func (n *Node) release(count *int) {
 
 // serveStream runs what a peer asked for.
 func (n *Node) serveStream(s *stream) {
+	// Tracked first: another connection may end it as soon as it is entered.
+	tracked := n.track(s.conn, s.close)
 	k := n.enter(s)
 	defer n.leave(s)
-	if !n.track(s.conn, s.close) || s.kind != KindPull && !s.start() {
+	if !tracked || s.kind != KindPull && !s.start() {
 		s.close(ErrClosed)
 		return
 	}

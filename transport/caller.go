@@ -69,7 +69,7 @@ func (c *caller) call(ctx context.Context, payload []byte) ([]byte, error) {
 		if errors.Is(err, ErrQueueFull) {
 			return nil, err
 		}
-		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err) // not sent
+		return nil, notSent(err)
 	}
 	select {
 	case r := <-answer:
@@ -80,6 +80,14 @@ func (c *caller) call(ctx context.Context, payload []byte) ([]byte, error) {
 		}
 		return nil, ctx.Err()
 	}
+}
+
+// notSent makes an error of a connection that ended before a request was on it. It is not ErrConnLost, which leaves that open.
+func notSent(err error) error {
+	if errors.Is(err, ErrClosed) {
+		return ErrClosed
+	}
+	return fmt.Errorf("%w: %v", ErrUnreachable, err)
 }
 
 // timeLeft is the rest of ctx's time in ms, rounded up; 0 if it has no end.
@@ -102,7 +110,7 @@ func (c *caller) register() (uint64, chan reply, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.mu.err != nil {
-		return 0, nil, fmt.Errorf("%w: %w", ErrUnreachable, c.mu.err)
+		return 0, nil, notSent(c.mu.err)
 	}
 	if len(c.mu.waiting) >= c.s.node.opts.RequestsMax {
 		return 0, nil, fmt.Errorf("%w: %d calls wait for node %d", ErrQueueFull, len(c.mu.waiting), c.s.peer.ID)

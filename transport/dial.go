@@ -44,12 +44,11 @@ func (n *Node) dialAddress(ctx context.Context, id int32, kind Kind, addr string
 		return nil, ended(n, ctx, err)
 	}
 	s := n.newStream(ctx, conn, peer, kind, addr, readSeed, writeSeed)
-	n.enter(s)
 	if !n.track(conn, s.close) {
 		s.close(ErrClosed)
-		n.leave(s)
 		return nil, ErrClosed
 	}
+	n.enter(s)
 	return s, nil
 }
 

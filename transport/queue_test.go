@@ -213,7 +213,10 @@ func TestRequestBounds(t *testing.T) {
 	if err := call(strings.Repeat("x", 1<<20)); err != nil {
 		t.Errorf("the largest: %v", err)
 	}
-	if s := two.Stats(); s.InboundBytes != 0 || s.RequestsRefused != 1 {
+	for two.Stats().InboundBytes != 0 { // given back after the answer
+		time.Sleep(time.Millisecond)
+	}
+	if s := two.Stats(); s.RequestsRefused != 1 {
 		t.Errorf("%+v", s)
 	}
 }

@@ -11,8 +11,11 @@ import (
 	"time"
 )
 
-// readBufferSize is that of a connection's read buffer, in bytes.
-const readBufferSize = 32 << 10
+// readBufferSize is that of a connection's read buffer, in bytes. Where little comes in small pieces it is littleBufferSize.
+const (
+	readBufferSize   = 16 << 10
+	littleBufferSize = 1 << 10
+)
 
 // stream is a connection that passed the handshake. Its reader and its writer are goroutines of the Node.
 type stream struct {
@@ -35,8 +38,12 @@ type stream struct {
 func (n *Node) newStream(ctx context.Context, conn net.Conn, peer Peer, kind Kind, dialled string, readSeed, writeSeed uint64) *stream {
 	s := &stream{node: n, conn: conn, peer: peer, kind: kind, dialled: dialled}
 	s.out = newOutbox(n.opts.SendQueueBytes, writeSeed)
+	size := readBufferSize
+	if kind == KindPull || kind == KindBatches && dialled != "" {
+		size = littleBufferSize
+	}
 	s.in = frameReader{
-		r:      bufio.NewReaderSize(&patientReader{conn, n.opts.DeadPeerTimeout}, readBufferSize),
+		r:      bufio.NewReaderSize(&patientReader{conn, n.opts.DeadPeerTimeout}, size),
 		seed:   readSeed,
 		limits: n.limits(kind, dialled == ""),
 	}
