@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -87,15 +89,14 @@ func files(t *testing.T, fs vfs.FS, dir string) []string {
 	return out
 }
 
-// verdictOf opens the log and reads all of it. It returns the first error that the log reported, or fails the test when the log
-// says that all is well and something is missing or wrong.
-func verdictOf(t *testing.T, what string, mem *vfs.Mem) (reported error) {
-	t.Helper()
+// verdictOf opens the log and reads all of it. reported is the first error that the log told of; wrong says that the log claims that all is well and
+// something is missing or different.
+func verdictOf(mem *vfs.Mem) (reported, wrong error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	l, err := open(damageConfig(), seams{fs: mem})
 	if err != nil {
-		return err
+		return err, nil
 	}
 	defer func() {
 		if err := l.Close(); err != nil && reported == nil {
@@ -105,31 +106,64 @@ func verdictOf(t *testing.T, what string, mem *vfs.Mem) (reported error) {
 	for n := range int32(2) {
 		p, err := l.Partition(ctx, "t", n)
 		if err != nil {
-			return err
+			return err, nil
 		}
 		if err := p.Info().Err; err != nil {
-			return err
+			return err, nil
 		}
 		if hw := p.HighWatermark(); hw != damageRecords {
-			t.Fatalf("%s: partition %d ends at %d, %d records were acknowledged, and no error", what, n, hw, damageRecords)
+			return nil, fmt.Errorf("partition %d ends at %d, %d records were acknowledged, and no error", n, hw, damageRecords)
 		}
 		for offset := int64(0); offset < damageRecords; {
 			records, err := p.Read(ctx, offset, 1<<20)
 			if err != nil {
-				return err
+				return err, nil
 			}
 			if len(records) == 0 {
-				t.Fatalf("%s: partition %d offset %d of %d: nothing is read and no error", what, n, offset, damageRecords)
+				return nil, fmt.Errorf("partition %d offset %d of %d: nothing is read and no error", n, offset, damageRecords)
 			}
 			for _, r := range records {
 				if want := fmt.Sprintf("value %d of %d", offset, n); string(r.Value) != want || r.Offset != offset || string(r.Key) != string(damageKey(int(n))) {
-					t.Fatalf("%s: partition %d offset %d holds key %q value %q at %d, want %q", what, n, offset, r.Key, r.Value, r.Offset, want)
+					return nil, fmt.Errorf("partition %d offset %d holds key %q value %q at %d, want %q", n, offset, r.Key, r.Value, r.Offset, want)
 				}
 				offset++
 			}
 		}
 	}
-	return nil
+	return nil, nil
+}
+
+// damageEach does a damage at each of the positions to a copy of the log, several at a time, and wants the log to notice or to be whole. It returns
+// how often it noticed.
+func damageEach(t *testing.T, base *vfs.Mem, what string, positions []int, damage func(mem *vfs.Mem, i int) error) (reported int64) {
+	t.Helper()
+	const workers = 16
+	var next, noticed atomic.Int64
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for n := next.Add(1) - 1; n < int64(len(positions)) && !t.Failed(); n = next.Add(1) - 1 {
+				i := positions[n]
+				mem := base.CrashClone(vfs.CrashOptions{KeepUnsynced: 1})
+				if err := damage(mem, i); err != nil {
+					t.Errorf("%s at %d: %v", what, i, err)
+					return
+				}
+				told, wrong := verdictOf(mem)
+				if wrong != nil {
+					t.Errorf("%s at %d: %v", what, i, wrong)
+				}
+				if told != nil {
+					noticed.Add(1)
+					if !explains(told) {
+						t.Errorf("%s at %d: %v", what, i, told)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return noticed.Load()
 }
 
 // explains says whether an error tells of damage rather than of anything else.
@@ -142,27 +176,20 @@ func explains(err error) bool {
 func TestEveryByteFlipped(t *testing.T) {
 	for _, clean := range []bool{true, false} {
 		base := damageLog(t, clean)
-		if err := verdictOf(t, "undamaged", base.CrashClone(vfs.CrashOptions{KeepUnsynced: 1})); err != nil {
-			t.Fatal(err)
+		if told, wrong := verdictOf(base.CrashClone(vfs.CrashOptions{KeepUnsynced: 1})); told != nil || wrong != nil {
+			t.Fatal(told, wrong)
 		}
 		for _, name := range files(t, base, "/log") {
 			data, err := vfs.ReadFile(base, name)
 			if err != nil {
 				t.Fatal(err)
 			}
-			reported := 0
-			for _, i := range damagePositions(len(data), name) {
-				mem := base.CrashClone(vfs.CrashOptions{KeepUnsynced: 1})
-				overwrite(t, mem, name, int64(i), data[i]^0x40)
-				what := fmt.Sprintf("clean=%v %s byte %d flipped", clean, name, i)
-				if err := verdictOf(t, what, mem); err != nil {
-					if !explains(err) {
-						t.Fatalf("%s: %v", what, err)
-					}
-					reported++
-				}
-			}
-			t.Logf("clean=%v %s: %d bytes, %d flips reported", clean, name, len(data), reported)
+			what := fmt.Sprintf("clean=%v %s byte flipped", clean, name)
+			positions := damagePositions(len(data), name)
+			reported := damageEach(t, base, what, positions, func(mem *vfs.Mem, i int) error {
+				return overwrite(mem, name, int64(i), data[i]^0x40)
+			})
+			t.Logf("clean=%v %s: %d bytes, %d flipped, %d reported", clean, name, len(data), len(positions), reported)
 		}
 	}
 }
@@ -175,36 +202,31 @@ func TestEveryLengthCut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, i := range damagePositions(len(data), name) {
-			mem := base.CrashClone(vfs.CrashOptions{KeepUnsynced: 1})
+		damageEach(t, base, name+" cut", damagePositions(len(data), name), func(mem *vfs.Mem, i int) error {
 			f, err := mem.Open(name)
 			if err != nil {
-				t.Fatal(err)
+				return err
 			}
-			if err := errors.Join(f.Truncate(int64(i)), f.Close()); err != nil {
-				t.Fatal(err)
-			}
-			what := fmt.Sprintf("%s cut at %d", name, i)
-			if err := verdictOf(t, what, mem); err != nil && !explains(err) {
-				t.Fatalf("%s: %v", what, err)
-			}
-		}
+			return errors.Join(f.Truncate(int64(i)), f.Close())
+		})
 	}
 }
 
-// damagePositions is every byte of a file; of the journal, which is large and mostly empty, its beginning and a sample; and a sample of all
-// when the slow tests are not asked for.
+// damagePositions is every byte of a file with BILLET_SLOW=all, but for the journal and the slots, which are mostly empty: of these it is their
+// beginnings and a sample. Otherwise it is a sample of all.
 func damagePositions(size int, name string) []int {
-	step := 1
-	if os.Getenv("BILLET_SLOW") == "" {
-		step = 101
-		if testing.Short() {
-			step = 401
-		}
+	step := 101
+	switch slow := os.Getenv("BILLET_SLOW"); {
+	case slow == "all":
+		step = 1
+	case slow != "":
+		step = 5
+	case testing.Short():
+		step = 401
 	}
 	var out []int
 	for i := 0; i < size; i += step {
-		if path.Base(name) == "journal" && i > 8<<10 {
+		if path.Base(name) == "journal" && i > 24<<10 {
 			i += 509 * step
 		}
 		if path.Base(name) == "raft" && i > 2<<10 && i%(16<<10) > 2<<10 {
@@ -217,16 +239,11 @@ func damagePositions(size int, name string) []int {
 	return out
 }
 
-func overwrite(t *testing.T, mem *vfs.Mem, name string, at int64, b byte) {
-	t.Helper()
+func overwrite(mem *vfs.Mem, name string, at int64, b byte) error {
 	f, err := mem.Open(name)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	if _, err := f.WriteAt([]byte{b}, at); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(f.SyncData(), f.Close()); err != nil {
-		t.Fatal(err)
-	}
+	_, err = f.WriteAt([]byte{b}, at)
+	return errors.Join(err, f.SyncData(), f.Close())
 }
