@@ -26,11 +26,11 @@ func (c *Cursor) Read(dst []byte, offset int64, maxBytes int) ([]byte, error) {
 	if c.p.r == nil {
 		return dst, c.p.whyStopped()
 	}
-	if log := c.p.r.currentLog(); c.c == nil || c.log != log {
-		c.Close()
-		c.log, c.c = log, log.NewCursor()
+	out, err := c.read(dst, offset, maxBytes)
+	if errors.Is(err, segment.ErrClosed) {
+		c.p.awaitRestart()
+		out, err = c.read(dst, offset, maxBytes)
 	}
-	out, err := c.c.Read(dst, offset, c.p.HighWatermark(), maxBytes)
 	if errors.Is(err, segment.ErrClosed) {
 		return dst, c.p.whyStopped()
 	}
@@ -38,6 +38,20 @@ func (c *Cursor) Read(dst []byte, offset int64, maxBytes int) ([]byte, error) {
 		return dst, fmt.Errorf("reading %s at %d: %w", c.p.name(), offset, err)
 	}
 	return out, nil
+}
+
+// awaitRestart waits while the replica's files are being opened again, as after a full disk: whoever does that has the lock of its life.
+func (p *Partition) awaitRestart() {
+	p.life.RLock()
+	defer p.life.RUnlock()
+}
+
+func (c *Cursor) read(dst []byte, offset int64, maxBytes int) ([]byte, error) {
+	if log := c.p.r.currentLog(); c.c == nil || c.log != log {
+		c.Close()
+		c.log, c.c = log, log.NewCursor()
+	}
+	return c.c.Read(dst, offset, c.p.HighWatermark(), maxBytes)
 }
 
 // whyStopped is why a partition cannot be read: it is quarantined, deleted or closed.

@@ -14,6 +14,7 @@ import (
 const (
 	keeperTick      = 20 * time.Millisecond // while something is dirty
 	checkpointBytes = 64 << 20              // appended to a partition between two checkpoints of its fold
+	restartRoom     = 4 << 20               // free space below which a replica that a full disk stopped is left as it is
 	idleMark        = time.Second           // after the last append the durable mark is written
 	diskLook        = 500 * time.Millisecond
 	keeperParallel  = 8
@@ -88,7 +89,7 @@ func (h *Host) housekeep() {
 			return
 		case <-timer.C:
 		}
-		if !h.disk.braked.Load() {
+		if !h.disk.braked.Load() && h.disk.free.Load() >= restartRoom {
 			h.restartFull()
 		}
 		if now := h.now(); now.Sub(last) >= h.cfg.RetentionCheckInterval || now.Before(last) {

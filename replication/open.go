@@ -278,28 +278,36 @@ func (p *Partition) close(clean bool) error {
 	if clean && !p.r.latched.Load() {
 		p.checkpoint(true)
 	}
-	err := p.r.closeFiles(clean)
-	if j := p.host.db.journal; j != nil && clean && err == nil && !p.r.latched.Load() {
-		j.Forget(p.r.key) // all of it is in the files, durably
-	}
-	return err
+	return p.r.closeFiles(clean)
 }
 
-// closeFiles closes the log and the slot file; clean says that all is durable and the next open need not doubt it.
+// closeFiles closes the log and the slot file; clean says that all is to be durable, so that the next open need not doubt it. Then the journal
+// has nothing to add and forgets the replica, before its files are closed under it.
 func (r *replica) closeFiles(clean bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	clean = clean && !r.latched.Load()
-	err := r.mu.log.Close(clean)
-	if clean && err == nil {
-		s := r.mu.slot
-		s.Term, s.Vote, s.Commit = r.mu.state.Term, r.mu.state.Vote, min(r.mu.state.Commit, r.mu.log.LastIndex())
-		s.Mark, s.Clean, s.BootID = r.mu.log.LastIndex(), true, r.host.bootID
-		if _, err = r.mu.slots.Put(s); err == nil {
-			err = r.mu.slots.Sync()
+	var err error
+	if clean && !r.latched.Load() {
+		if err = r.settleLocked(); err == nil && r.host.db.journal != nil {
+			r.host.db.journal.Forget(r.key)
 		}
 	}
-	return errors.Join(err, r.mu.slots.Close())
+	return errors.Join(err, r.mu.log.Close(false), r.mu.slots.Close())
+}
+
+// settleLocked makes the log durable, and then a slot that says so.
+func (r *replica) settleLocked() error {
+	if err := r.mu.log.Sync(); err != nil {
+		return err
+	}
+	last := r.mu.log.LastIndex()
+	s := r.mu.slot
+	s.Term, s.Vote, s.Commit = r.mu.state.Term, r.mu.state.Vote, min(r.mu.state.Commit, last)
+	s.Mark, s.Clean, s.BootID = last, true, r.host.bootID
+	if _, err := r.mu.slots.Put(s); err != nil {
+		return err
+	}
+	return r.mu.slots.Sync()
 }
 
 // PrepareReplica makes the files of a new replica, durably. What was there under its id is deleted: ids are handed out once, so it can only be

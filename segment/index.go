@@ -8,6 +8,7 @@ import (
 	"math"
 	"sort"
 	"sync"
+	"syscall"
 
 	"github.com/billetlog/billet/internal/vfs"
 )
@@ -313,3 +314,7 @@ func (x *index) close() {
 		x.file.release()
 	}
 }
+
+// onlyFull tells whether a flush went well, or failed because the disk is full: an index is a cache, so a full disk must keep no log
+// from being opened, read and closed.
+func onlyFull(err error) bool { return err == nil || errors.Is(err, syscall.ENOSPC) }

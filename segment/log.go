@@ -205,7 +205,7 @@ func (l *Log) Close(durable bool) error {
 		if durable {
 			err = l.Sync()
 		}
-		if flushErr := l.active().index.flush(); flushErr != nil {
+		if flushErr := l.active().index.flush(); !onlyFull(flushErr) {
 			err = errors.Join(err, flushErr)
 		}
 	}

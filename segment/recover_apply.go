@@ -143,7 +143,7 @@ func (r *recovery) settle(s *segment, file vfs.File) error {
 			return err
 		}
 	}
-	if err := s.index.flush(); err != nil {
+	if err := s.index.flush(); !onlyFull(err) {
 		return err
 	}
 	return s.index.settle()

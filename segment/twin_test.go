@@ -135,7 +135,6 @@ type player struct {
 	options Options
 	log     *Log
 	twin    *twin
-	cps     []uint64 // indexes of checkpoints saved
 }
 
 func (p *player) check(t *rapid.T) {
