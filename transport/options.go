@@ -12,7 +12,8 @@ type Options struct {
 	// ClusterID must be the same on all nodes of a cluster, and not zero.
 	ClusterID ClusterID
 	// Incarnation tells lives of the same id apart: a higher one displaces a lower one, which is from then on refused as duplicate.
-	// Default: the time of NewNode in nanoseconds.
+	// Default: the time of NewNode in nanoseconds; where clocks may step back between two starts use a counter that is kept on disk,
+	// or the peers take the new life for the older one.
 	Incarnation uint64
 	// Transport carries the bytes.
 	Transport Transport

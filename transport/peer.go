@@ -62,7 +62,8 @@ type PeerState struct {
 	Err error
 }
 
-// Gone tells that the peer's process ended: its connection was reset and then its port was refused.
+// Gone tells that the peer's process ended: its connection was reset and then its port was refused. It rests on syscall.ECONNREFUSED,
+// which Windows does not report: there it is never true.
 func (s PeerState) Gone() bool { return s.Status == PeerRefusing && s.Reset }
 
 // statusOf tells what a failed dial or handshake says about the peer.
