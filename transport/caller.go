@@ -37,8 +37,9 @@ func newCaller(s *stream) *caller {
 // ctx's time travels along, in milliseconds, and its end cancels the handler. It waits for a first connection, but not for a peer that
 // was just found unreachable.
 //
-// Errors: ErrUnknownPeer, ErrUnreachable (with the cause, maybe a *RefusedError), ErrQueueFull, ErrBusy, ErrTooLarge, ErrNotServed: the
-// request did not run. ErrConnLost, ErrTimeout, ctx's error, ErrClosed: it may have run. *RemoteError: it ran and failed.
+// Errors: ErrUnknownPeer, ErrUnreachable (with the cause, maybe a *RefusedError), ErrQueueFull, ErrBusy, ErrNotServed: the request did not
+// run. ErrConnLost, ErrTimeout, ctx's error, ErrClosed: it may have run. ErrTooLarge: it is too large and did not run, or its answer is
+// and it ran. *RemoteError: it ran and failed.
 func (n *Node) Call(ctx context.Context, id int32, payload []byte) ([]byte, error) {
 	if len(payload) > n.opts.RequestBytesMax {
 		return nil, fmt.Errorf("%w: a request of %d bytes, at most %d are allowed", ErrTooLarge, len(payload), n.opts.RequestBytesMax)
