@@ -67,7 +67,7 @@ func loadRecords(slot segment.Slot) ([]pb.Snapshot, error) {
 	var out []pb.Snapshot
 	for _, b := range slot.Snapshots {
 		var s pb.Snapshot
-		if err := s.Unmarshal(b); err != nil {
+		if err := unmarshal(&s, b); err != nil {
 			return nil, fmt.Errorf("replication: snapshot record in the slot: %w", err)
 		}
 		s.Dummy = true

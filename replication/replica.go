@@ -319,7 +319,7 @@ func (r *replica) bootstrapInfo() (pb.Bootstrap, error) {
 		return pb.Bootstrap{}, raftio.ErrNoBootstrapInfo
 	}
 	var b pb.Bootstrap
-	if err := b.Unmarshal(r.mu.slot.Bootstrap); err != nil {
+	if err := unmarshal(&b, r.mu.slot.Bootstrap); err != nil {
 		return pb.Bootstrap{}, fmt.Errorf("replication: bootstrap record of shard %d: %w", r.key.Shard, err)
 	}
 	return b, nil

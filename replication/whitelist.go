@@ -69,7 +69,7 @@ func checkEntry(e *pb.Entry) error {
 		return nil
 	case pb.ConfigChangeEntry:
 		var cc pb.ConfigChange
-		if err := cc.Unmarshal(e.Cmd); err != nil {
+		if err := unmarshal(&cc, e.Cmd); err != nil {
 			return fmt.Errorf("%w: membership change: %w", errPeerMessage, err)
 		}
 		if cc.ReplicaID == 0 || cc.Type < pb.AddNode || cc.Type > pb.AddWitness {
@@ -104,6 +104,18 @@ func checkBatchEntry(e *pb.Entry) error {
 	}
 	return nil
 }
+
+// unmarshal decodes one of dragonboat's messages. Their decoders panic on some bytes that are none.
+func unmarshal(m interface{ Unmarshal([]byte) error }, b []byte) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v", errUndecodable, p)
+		}
+	}()
+	return m.Unmarshal(b)
+}
+
+var errUndecodable = errors.New("replication: not an encoded message")
 
 // nodeOf is the node that a replica id was given to.
 func nodeOf(replica uint64) int32 { return int32(uint32(replica)) }

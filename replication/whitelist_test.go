@@ -97,7 +97,7 @@ func FuzzPeerMessage(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var m pb.Message
-		if m.Unmarshal(data) != nil {
+		if unmarshal(&m, data) != nil {
 			return
 		}
 		if err := checkMessage("node-1", &m); err != nil {
