@@ -85,7 +85,7 @@ func (p *Partition) createFiles(r *replica) error {
 	}
 	slots, err := segment.CreateSlotFile(h.cfg.FS, r.dir, segment.Slot{
 		Generation: firstGeneration, Term: genesisTerm, Commit: genesisIndex, Mark: genesisIndex, BootID: h.bootID, Clean: true,
-		Identity: id, Created: h.now().UnixMilli(), Snapshots: [][]byte{pb.MustMarshal(&record)}, Bootstrap: pb.MustMarshal(&bootstrap),
+		Identity: id, Created: h.now().UnixNano(), Snapshots: [][]byte{pb.MustMarshal(&record)}, Bootstrap: pb.MustMarshal(&bootstrap),
 	})
 	if err != nil {
 		return err

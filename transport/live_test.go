@@ -151,7 +151,7 @@ func TestSilentPeerIsClosed(t *testing.T) {
 	m := newTestNetwork(t, 1)
 	rec := newRecorder()
 	b := testOptions(2, m.Host("b"))
-	b.ListenAddress, b.OnEvent, b.DeadPeerTimeout = "b", rec.onEvent, 100*time.Millisecond
+	b.ListenAddress, b.OnEvent, b.DeadPeerTimeout = "b", rec.onEvent, 200*time.Millisecond
 	startNode(t, b)
 	p := dialPeer(t, m, "b", 7, KindRequests)
 	expectClosed(t, p)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -91,7 +92,10 @@ func TestStreams(t *testing.T) {
 	})
 }
 
-func TestIdleConnectionsStay(t *testing.T) {
+// In virtual time: a busy machine must not look like a dead peer.
+func TestIdleConnectionsStay(t *testing.T) { synctest.Test(t, idleConnectionsStay) }
+
+func idleConnectionsStay(t *testing.T) {
 	m := newTestNetwork(t, 1)
 	rec := newRecorder()
 	a, b := testOptions(1, m.Host("a")), testOptions(2, m.Host("b"))

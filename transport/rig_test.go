@@ -103,7 +103,7 @@ func (r *recorder) waitState(t testing.TB, id int32, status PeerStatus) PeerStat
 func testOptions(id int32, tr Transport) Options {
 	return Options{
 		ID: id, ClusterID: testCluster, Transport: tr,
-		PingInterval: 50 * time.Millisecond, DeadPeerTimeout: 500 * time.Millisecond,
+		PingInterval: 100 * time.Millisecond, DeadPeerTimeout: 1500 * time.Millisecond,
 		BackoffMin: 5 * time.Millisecond, BackoffMax: 50 * time.Millisecond,
 		DialTimeout: time.Second, HandshakeTimeout: time.Second, PullStallTimeout: time.Second,
 		OnRequest: func(_ context.Context, _ Peer, payload []byte) ([]byte, error) { return payload, nil },
