@@ -146,14 +146,14 @@ func (p *Partition) openFiles(r *replica, durable uint64) (err error) {
 func (r *replica) adopt(log *segment.Log, slots *segment.SlotFile, slot segment.Slot, records []pb.Snapshot) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.mu.log, r.mu.slots, r.mu.slot, r.mu.slotSeq, r.mu.records = log, slots, slot, slot.Seq, records
+	r.mu.log, r.mu.slots, r.mu.slot, r.mu.records = log, slots, slot, records
 	r.mu.state = pb.State{Term: slot.Term, Vote: slot.Vote, Commit: slot.Commit}
 	if t := log.LastTerm(); t > slot.Term {
 		// A vote in that term would have been durable before its first entry.
 		r.mu.state.Term, r.mu.state.Vote = t, 0
 	}
 	r.opened.Store(log.LastIndex())
-	r.mu.cause, r.mu.overlay, r.mu.overlayEnd = nil, nil, 0
+	r.mu.cause, r.mu.overlay = nil, nil
 	r.unsynced.Store(0)
 	r.latched.Store(false)
 }
@@ -166,7 +166,8 @@ func (p *Partition) reportRecovery(slot segment.Slot, log *segment.Log, rec segm
 		h.logger.Warn("a torn tail was cut", "partition", p.name(), "bytes", rec.CutBytes, "end", e.Offset)
 		h.emit(e)
 	}
-	if p.settings.Load().Fsync == FsyncInterval && !slot.Clean && slot.BootID != h.bootID {
+	// Where the system does not tell one run of the machine from another, the worse is assumed.
+	if p.settings.Load().Fsync == FsyncInterval && !slot.Clean && (h.bootID == "" || slot.BootID != h.bootID) {
 		e.Kind = EventUnsyncedLost
 		e.Detail = "the machine went down; records acknowledged within flush.ms before that may be gone"
 		h.logger.Warn("the machine went down under fsync interval: the newest records may be gone", "partition", p.name(), "end", e.Offset)

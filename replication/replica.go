@@ -37,7 +37,6 @@ type replica struct {
 		log        *segment.Log
 		slots      *segment.SlotFile
 		slot       segment.Slot  // as last written
-		slotSeq    uint64        // sequence of the newest durable image
 		state      pb.State      // newest hard state; the slot's may have an older commit
 		records    []pb.Snapshot // as dragonboat saved them, oldest first
 		handed     pb.Snapshot   // what dragonboat was started from
@@ -45,7 +44,6 @@ type replica struct {
 		staged     map[stagedKey]uint64
 		cause      error // why it is latched
 		overlay    map[uint64]pb.Entry
-		overlayEnd uint64
 	}
 }
 
@@ -185,7 +183,6 @@ func (r *replica) latch(cause error) {
 func (r *replica) keepInMemoryLocked(entries []pb.Entry) {
 	for _, e := range entries {
 		r.mu.overlay[e.Index] = e
-		r.mu.overlayEnd = e.Index
 	}
 }
 
@@ -268,7 +265,6 @@ func (r *replica) slotDurable(seq uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.slots.MarkDurable(seq)
-	r.mu.slotSeq = max(r.mu.slotSeq, seq)
 }
 
 func (r *replica) syncSlot(seq uint64) {
