@@ -185,9 +185,11 @@ func TestBadFramesCloseTheirConnection(t *testing.T) {
 		t.Error(err)
 	}
 	rec.wait(t, "delivery", func() bool { return len(rec.batches) == 2 })
+	rec.mu.Lock()
 	if rec.batches[0] != "replayed" || rec.batches[1] != "healthy" {
 		t.Errorf("delivered %q", rec.batches)
 	}
+	rec.mu.Unlock()
 	if _, err := healthy.Call(testContext(t), 2, []byte("x")); err != nil {
 		t.Error(err)
 	}

@@ -38,6 +38,8 @@ func tlsPair(t *testing.T, one, two *MutualTLS) (state PeerState, events *record
 		}
 	}
 	rec.wait(t, "a state", func() bool { return len(rec.states) > 0 })
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
 	return rec.states[0], events, err
 }
 
