@@ -18,13 +18,13 @@ import (
 // trio is one partition on three hosts over a network in memory.
 type trio struct {
 	t     *testing.T
-	net   *memNet
+	net   *testNet
 	nodes []*testNode
 	parts []*Partition
 }
 
 func newTrio(t *testing.T) *trio {
-	c := &trio{t: t, net: newMemNet(1), nodes: make([]*testNode, 3), parts: make([]*Partition, 3)}
+	c := &trio{t: t, net: newTestNet(t, 1), nodes: make([]*testNode, 3), parts: make([]*Partition, 3)}
 	for i := range c.nodes {
 		c.nodes[i] = &testNode{t: t, fs: vfs.OS, dir: filepath.Join(t.TempDir(), fmt.Sprint(i)), id: int32(i + 1), net: c.net}
 		c.nodes[i].open()
@@ -138,7 +138,7 @@ func TestConflictTruncation(t *testing.T) {
 	c := newTrio(t)
 	_, _ = c.produce(-1, "before")
 	old := c.leader(-1)
-	c.net.isolate(nodeName(int32(old+1)), true)
+	c.net.isolate(int32(old+1), true)
 	answers := make(chan AppendResult, 5)
 	for i := range 5 {
 		c.parts[old].Append(textBatch(t, fmt.Sprint("lost", i)), AppendOptions{Acks: AcksAll}, func(r AppendResult) { answers <- r })
@@ -149,7 +149,7 @@ func TestConflictTruncation(t *testing.T) {
 		c.produce(old, v)
 		want = append(want, v)
 	}
-	c.net.isolate(nodeName(int32(old+1)), false)
+	c.net.isolate(int32(old+1), false)
 	for range 5 {
 		if r := <-answers; r.Err == nil {
 			t.Errorf("a batch that only the cut-off leader had was acknowledged at %d", r.Offset)

@@ -66,7 +66,7 @@ type HostConfig struct {
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time
 
-	network network // nil: a node alone
+	peers *peers // nil: a node alone
 }
 
 // The bounds and defaults of HostConfig.
@@ -117,6 +117,10 @@ type Host struct {
 	parked    atomic.Int64
 	syncs     syncTimes
 	jfailed   atomic.Bool
+
+	handlers   sync.Map // requestKind -> requestHandler
+	pulls      atomic.Pointer[pullHandler]
+	peerStates peerWatchers
 
 	ctx    context.Context
 	cancel context.CancelFunc

@@ -27,7 +27,9 @@ type testNode struct {
 	fs      vfs.FS
 	dir     string
 	id      int32
-	net     network
+	net     *testNet
+	peers   *peers
+	lives   uint64
 	journal int64            // bytes; 0: 2 MiB
 	now     func() time.Time // nil: the machine's
 	events  chan Event
@@ -45,6 +47,8 @@ func (n *testNode) open() {
 	}
 	if n.net != nil {
 		identity.Cluster = [16]byte{1} // the nodes of a test form one cluster
+		n.lives++
+		n.peers = n.net.join(n.id, n.lives)
 	}
 	if n.journal == 0 {
 		n.journal = 2 << 20
@@ -52,7 +56,7 @@ func (n *testNode) open() {
 	n.events = make(chan Event, 1024)
 	events := n.events
 	n.host, err = OpenHost(HostConfig{
-		FS: n.fs, Dir: n.dir, Node: identity, JournalBytes: n.journal, TickInterval: 20 * time.Millisecond, network: n.net, Now: n.now,
+		FS: n.fs, Dir: n.dir, Node: identity, JournalBytes: n.journal, TickInterval: 20 * time.Millisecond, peers: n.peers, Now: n.now,
 		Logger: slog.New(dropWatch{slog.DiscardHandler, n.t}),
 		OnEvent: func(e Event) {
 			select {
@@ -70,6 +74,11 @@ func (n *testNode) close() {
 	n.t.Helper()
 	if err := n.host.Close(testContext(n.t)); err != nil {
 		n.t.Errorf("close: %v", err)
+	}
+	if n.peers != nil {
+		if err := n.peers.node.Close(); err != nil {
+			n.t.Errorf("close: %v", err)
+		}
 	}
 }
 

@@ -1,0 +1,200 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/lni/dragonboat/v4/raftio"
+	pb "github.com/lni/dragonboat/v4/raftpb"
+
+	"github.com/billetlog/billet/transport"
+)
+
+var errUnreachable = errors.New("replication: node unreachable")
+
+// peers is how a host reaches the other nodes: Raft batches, requests and pulls over one transport node. A host that is alone has none.
+type peers struct {
+	node *transport.Node
+	host atomic.Pointer[Host] // who takes what arrives; nil before the host runs and after it closed
+}
+
+// newPeers starts the transport node; its callbacks are set here. Until a host is attached nothing is let in.
+func newPeers(o transport.Options) (*peers, error) {
+	p := &peers{}
+	o.OnBatch = p.onBatch
+	o.OnRequest = p.onRequest
+	o.OnPull = p.onPull
+	state := o.OnPeerState
+	o.OnPeerState = func(s transport.PeerState) {
+		if state != nil {
+			state(s)
+		}
+		if h := p.host.Load(); h != nil {
+			h.peerStates.tell(s)
+		}
+	}
+	var err error
+	if p.node, err = transport.NewNode(o); err != nil {
+		return nil, fmt.Errorf("replication: %w", err)
+	}
+	return p, nil
+}
+
+func (p *peers) onBatch(from transport.Peer, payload []byte) {
+	h := p.host.Load()
+	if h == nil {
+		return
+	}
+	var b pb.MessageBatch
+	if err := unmarshal(&b, payload); err != nil {
+		h.logger.Warn("a peer's batch of messages was dropped", "peer", from.ID, "err", err)
+		return
+	}
+	h.net.receive(nodeName(from.ID), b)
+}
+
+var errStarting = fmt.Errorf("replication: the node is starting or closing: %w", transport.ErrBusy)
+
+func (p *peers) onRequest(ctx context.Context, from transport.Peer, payload []byte) ([]byte, error) {
+	h := p.host.Load()
+	if h == nil {
+		return nil, errStarting
+	}
+	return h.answer(ctx, from.ID, payload)
+}
+
+func (p *peers) onPull(ctx context.Context, from transport.Peer, r transport.PullRequest) (transport.Source, error) {
+	h := p.host.Load()
+	if h == nil {
+		return transport.Source{}, errStarting
+	}
+	f := h.pulls.Load()
+	if f == nil {
+		return transport.Source{}, fmt.Errorf("replication: pulls are not served here: %w", transport.ErrNotServed)
+	}
+	return (*f)(ctx, from.ID, r)
+}
+
+// pullHandler opens what another node wants to pull.
+type pullHandler func(ctx context.Context, from int32, r transport.PullRequest) (transport.Source, error)
+
+// peerWatchers are told of changes in reaching other nodes, one after the other on one goroutine of the transport; they must not block.
+type peerWatchers struct {
+	mu   sync.Mutex
+	list []func(transport.PeerState)
+}
+
+func (w *peerWatchers) add(f func(transport.PeerState)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.list = append(w.list, f)
+}
+
+func (w *peerWatchers) tell(s transport.PeerState) {
+	w.mu.Lock()
+	list := w.list
+	w.mu.Unlock()
+	for _, f := range list {
+		f(s)
+	}
+}
+
+// requestKind is the first byte of a request. The values are frozen: they are on the wire.
+type requestKind byte
+
+// requestHandler answers one kind of request. ctx ends with the caller's patience and with the node.
+type requestHandler func(ctx context.Context, from int32, payload []byte) ([]byte, error)
+
+// serve says who answers a kind of request. It replaces an earlier handler; nil takes it away.
+func (h *Host) serve(kind requestKind, f requestHandler) {
+	if f == nil {
+		h.handlers.Delete(kind)
+		return
+	}
+	h.handlers.Store(kind, f)
+}
+
+func (h *Host) answer(ctx context.Context, from int32, payload []byte) ([]byte, error) {
+	if len(payload) == 0 {
+		return nil, errors.New("replication: empty request")
+	}
+	f, ok := h.handlers.Load(requestKind(payload[0]))
+	if !ok {
+		return nil, fmt.Errorf("replication: request of kind %d is not served here: %w", payload[0], transport.ErrNotServed)
+	}
+	end, err := h.begin()
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	return f.(requestHandler)(ctx, from, payload[1:])
+}
+
+// call asks another node. The errors are transport's.
+func (h *Host) call(ctx context.Context, to int32, kind requestKind, payload []byte) ([]byte, error) {
+	if h.cfg.peers == nil {
+		return nil, fmt.Errorf("%w: node %d: this node is alone", errUnreachable, to)
+	}
+	return h.cfg.peers.node.Call(ctx, to, append([]byte{byte(kind)}, payload...))
+}
+
+// reachable says whether a connection to the node stands.
+func (h *Host) reachable(node int32) bool {
+	if node == h.cfg.Node.ID {
+		return true
+	}
+	return h.cfg.peers != nil && h.cfg.peers.node.PeerState(node).Status == transport.PeerReachable
+}
+
+// nodeID reads a node's name.
+func nodeID(name string) (int32, bool) {
+	digits, ok := strings.CutPrefix(name, "node-")
+	id, err := strconv.ParseInt(digits, 10, 32)
+	return int32(id), ok && err == nil
+}
+
+// raftConn is dragonboat's way to one node.
+type raftConn struct {
+	t       *raftNet
+	batches *transport.Batches
+}
+
+func (t *raftNet) GetConnection(ctx context.Context, target string) (raftio.IConnection, error) {
+	id, ok := nodeID(target)
+	if t.peers == nil || !ok {
+		return nil, fmt.Errorf("%w: %s", errUnreachable, target)
+	}
+	// A full queue makes dragonboat's own, bounded one fill up; an error would make it stay away for a second.
+	b, err := t.peers.node.OpenBatches(ctx, id, transport.FullWaits)
+	if err != nil {
+		return nil, err
+	}
+	return &raftConn{t: t, batches: b}, nil
+}
+
+// Close ends the connection.
+func (c *raftConn) Close() { _ = c.batches.Close() }
+
+// SendMessageBatch drops what a latched replica would say: a vote or an acknowledgement of what is only in memory.
+func (c *raftConn) SendMessageBatch(b pb.MessageBatch) error {
+	kept := make([]pb.Message, 0, len(b.Requests))
+	for _, m := range b.Requests {
+		if !c.t.host.db.muted(m.ShardID, m.From) && !isProposal(m) {
+			kept = append(kept, m)
+		}
+	}
+	if len(kept) == 0 {
+		return nil
+	}
+	b.Requests = kept
+	data, err := b.Marshal()
+	if err != nil {
+		return fmt.Errorf("replication: encoding messages: %w", err)
+	}
+	return c.batches.Send(data)
+}
