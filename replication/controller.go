@@ -32,37 +32,6 @@ func replicaID(node int32, incarnation uint32) uint64 {
 	return uint64(incarnation)<<32 | uint64(uint32(node))
 }
 
-// TopicSpec is a topic to be made.
-type TopicSpec struct {
-	Name       string
-	Partitions int
-	Config     map[string]string
-}
-
-// TopicState is a topic as the metadata has it. It is not changed once handed out.
-type TopicState struct {
-	Name       string
-	ID         [16]byte
-	Internal   bool
-	Config     map[string]string // what was set; the rest has its default
-	Settings   Settings
-	Created    int64 // Unix milliseconds
-	Partitions []PartitionAssignment
-}
-
-// PartitionAssignment says where a partition's replicas are.
-type PartitionAssignment struct {
-	Partition int32
-	Shard     uint64
-	Replicas  []ReplicaAssignment
-}
-
-// ReplicaAssignment is one replica.
-type ReplicaAssignment struct {
-	Node    int32
-	Replica uint64
-}
-
 // Controller keeps topics as records of the metadata partition and makes this node's replicas agree with them.
 type Controller struct {
 	host     *Host
@@ -193,7 +162,7 @@ func (c *Controller) startMetadata(ctx context.Context) error {
 	}
 	c.mu.topics[MetadataTopic] = &TopicState{
 		Name: MetadataTopic, Internal: true, Settings: settings,
-		Partitions: []PartitionAssignment{{Shard: metadataShard, Replicas: []ReplicaAssignment{{node.ID, spec.Replica}}}},
+		Partitions: []PartitionAssignment{{Shard: metadataShard, Replicas: []ReplicaAssignment{{Node: node.ID, Replica: spec.Replica}}}},
 	}
 	c.mu.partitions[MetadataTopic] = []*Partition{c.metadata}
 	return nil

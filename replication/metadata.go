@@ -54,7 +54,7 @@ func topicRecord(t *TopicState, deleted bool) metadataRecord {
 	for _, p := range t.Partitions {
 		mp := metadataPartition{Shard: p.Shard}
 		for _, r := range p.Replicas {
-			mp.Replicas = append(mp.Replicas, metadataReplica(r))
+			mp.Replicas = append(mp.Replicas, metadataReplica{Node: r.Node, Replica: r.Replica})
 		}
 		v.Partitions = append(v.Partitions, mp)
 	}
@@ -112,7 +112,7 @@ func (c *Controller) applyTopic(v *metadataValue) error {
 		}
 		a := PartitionAssignment{Partition: int32(i), Shard: p.Shard}
 		for _, r := range p.Replicas {
-			a.Replicas = append(a.Replicas, ReplicaAssignment(r))
+			a.Replicas = append(a.Replicas, ReplicaAssignment{Node: r.Node, Replica: r.Replica})
 		}
 		t.Partitions = append(t.Partitions, a)
 		c.mu.nextShard = max(c.mu.nextShard, p.Shard+1)

@@ -116,7 +116,7 @@ func (c *Controller) addReplicas(ctx context.Context, t *TopicState, total int) 
 	for i := old; i < total; i++ {
 		node := c.host.cfg.Node.ID
 		t.Partitions = append(t.Partitions, PartitionAssignment{
-			Partition: int32(i), Shard: c.mu.nextShard, Replicas: []ReplicaAssignment{{node, replicaID(node, firstIncarnation)}},
+			Partition: int32(i), Shard: c.mu.nextShard, Replicas: []ReplicaAssignment{{Node: node, Replica: replicaID(node, firstIncarnation)}}, NextIncarnation: firstIncarnation + 1,
 		})
 		c.mu.nextShard++
 	}
