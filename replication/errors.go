@@ -39,4 +39,15 @@ var (
 	ErrInvalidConfig = errors.New("replication: invalid topic setting")
 	// ErrForeignDir means that a directory belongs to another node or cluster.
 	ErrForeignDir = errors.New("replication: directory of another node or cluster")
+	// ErrNotEnoughNodes means that fewer nodes are alive and active than replicas are asked for.
+	ErrNotEnoughNodes = errors.New("replication: not enough nodes")
+	// ErrNodeExists means that a node's id is in use by another one.
+	ErrNodeExists = errors.New("replication: node id in use")
+	// ErrUnknownNode means that the cluster has no node of that id, or no more.
+	ErrUnknownNode = errors.New("replication: unknown node")
+	// ErrNotEnoughReplicas means that fewer replicas are in sync than min.insync.replicas asks for. Nothing was appended. Retriable.
+	ErrNotEnoughReplicas = errors.New("replication: not enough replicas in sync")
+	// ErrNotEnoughReplicasAfterAppend means that a batch was appended and committed, and that fewer replicas than min.insync.replicas had it
+	// when the wait was over. Consumers may see it. Retriable; only an idempotent producer can retry it without a duplicate.
+	ErrNotEnoughReplicasAfterAppend = errors.New("replication: appended, but not enough replicas in sync")
 )
