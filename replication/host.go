@@ -121,6 +121,7 @@ type Host struct {
 	handlers   sync.Map // requestKind -> requestHandler
 	pulls      atomic.Pointer[pullHandler]
 	peerStates peerWatchers
+	leadership leadershipWatchers
 
 	ctx    context.Context
 	cancel context.CancelFunc

@@ -175,6 +175,7 @@ func (p *Partition) lead(ctx context.Context, term uint64) (retry bool) {
 	end, ok := p.beginLeading(term)
 	if ok {
 		p.host.emit(Event{Kind: EventLeader, Topic: p.spec.Topic, Partition: p.spec.Partition, Offset: end})
+		p.host.leadership.tell(p)
 	}
 	return false
 }
@@ -219,9 +220,13 @@ func (p *Partition) stopped() bool {
 func (p *Partition) loseLeadership(err error, state PartitionState, cause error) {
 	was := p.stopAppending(state, cause)
 	p.failWaiters(err)
-	if was && state != StateClosed {
+	if !was {
+		return
+	}
+	if state != StateClosed {
 		p.host.emit(Event{Kind: EventLeaderLost, Topic: p.spec.Topic, Partition: p.spec.Partition, Err: cause})
 	}
+	p.host.leadership.tell(p)
 }
 
 // stopAppending closes the appender and changes the state.
