@@ -3,7 +3,6 @@ package transport
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"time"
 )
@@ -54,20 +53,23 @@ func (n *Node) admitConn() bool {
 // serve is the life of an inbound connection.
 func (n *Node) serve(conn net.Conn) {
 	defer n.release(&n.mu.accepted)
-	var s *stream
+	var g *greeting
 	if n.track(conn, func(error) { _ = conn.Close() }) {
-		s = n.receive(conn)
+		g = n.receive(conn)
 	}
 	n.release(&n.mu.handshakes)
-	if s == nil {
+	switch {
+	case g == nil:
 		n.untrack(conn)
 		_ = conn.Close()
-		return
+	case g.kind == KindStream:
+		n.serveRaw(conn, g.peer)
+	default:
+		n.serveStream(n.newStream(n.ctx, conn, g.peer, g.kind, "", g.readSeed, g.writeSeed))
 	}
-	n.serveStream(s)
 }
 
-// release counts one less of what admitConn or admitPull counted.
+// release counts one less of what was counted against a bound.
 func (n *Node) release(count *int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -97,7 +99,7 @@ func (n *Node) serveStream(s *stream) {
 }
 
 // receive authenticates an inbound connection and makes the handshake. Nil if the connection is to be closed.
-func (n *Node) receive(conn net.Conn) *stream {
+func (n *Node) receive(conn net.Conn) *greeting {
 	limit, cancel := context.WithTimeout(n.ctx, n.opts.HandshakeTimeout)
 	defer cancel()
 	stop := closeWith(limit, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
@@ -116,36 +118,45 @@ func (n *Node) receive(conn net.Conn) *stream {
 		return nil
 	}
 	peer.ID, peer.Incarnation, peer.Identity = h.sender, h.incarnation, who
-	refused := n.examine(h, peer, authenticated)
-	a := answer{version: min(h.versionMax, VersionMax), node: n.opts.ID, cluster: n.opts.ClusterID, incarnation: n.opts.Incarnation, nonce: newNonce()}
+	cluster := n.Cluster()
+	refused := n.examine(h, cluster, peer, authenticated)
+	a := answer{version: min(h.versionMax, VersionMax), node: n.opts.ID, cluster: cluster, incarnation: n.opts.Incarnation, nonce: newNonce()}
 	if refused != nil {
 		a.version, a.code, a.reason = 0, refused.Code, refused.Reason
 		n.stats.handshakesRefused.Add(1)
 		n.event(EventRefused, peer, refused)
 	}
 	if _, err := conn.Write(a.encode()); err != nil || refused != nil || !stop() {
+		if refused == nil && h.kind == KindStream {
+			n.release(&n.mu.streams)
+		}
 		return nil
 	}
-	readSeed, writeSeed := frameSeeds(h.nonce, a.nonce)
-	return n.newStream(n.ctx, conn, peer, h.kind, "", readSeed, writeSeed)
+	g := &greeting{peer: peer, kind: h.kind}
+	g.readSeed, g.writeSeed = frameSeeds(h.nonce, a.nonce)
+	return g
 }
 
-// examine decides about a hello.
-func (n *Node) examine(h hello, peer Peer, authenticated bool) *RefusedError {
+// examine decides about a hello to a node of a cluster.
+func (n *Node) examine(h hello, cluster ClusterID, peer Peer, authenticated bool) *RefusedError {
 	refuse := func(code RefusalCode, why string, args ...any) *RefusedError {
-		return &RefusedError{Node: h.sender, Code: code, Reason: printable(fmt.Sprintf(why, args...), reasonMax)}
+		return refusal(h.sender, code, why, args...)
 	}
 	switch {
 	case !h.speaks(VersionMin, VersionMax):
 		return refuse(RefusedVersion, "versions %d to %d are spoken here, not %d to %d", VersionMin, VersionMax, h.versionMin, h.versionMax)
-	case h.cluster != n.opts.ClusterID:
-		return refuse(RefusedCluster, "this is cluster %x, not %x", n.opts.ClusterID, h.cluster)
+	case n.ctx.Err() != nil:
+		return refuse(RefusedClosing, "the node is closing")
+	case h.kind == KindStream:
+		return n.examineRaw(peer, authenticated)
+	case cluster == ClusterID{}:
+		return refuse(RefusedCluster, "this node belongs to no cluster yet")
+	case h.cluster != cluster:
+		return refuse(RefusedCluster, "this is cluster %x, not %x", cluster, h.cluster)
 	case h.receiver != n.opts.ID:
 		return refuse(RefusedReceiver, "this is node %d, not %d", n.opts.ID, h.receiver)
 	case h.sender == n.opts.ID:
 		return refuse(RefusedDuplicate, "%d is this node's own id", h.sender)
-	case n.ctx.Err() != nil:
-		return refuse(RefusedClosing, "the node is closing")
 	}
 	if authenticated {
 		if refused := n.checkIdentity(h.sender, peer.Identity); refused != nil {

@@ -44,6 +44,9 @@ func (n *Node) Call(ctx context.Context, id int32, payload []byte) ([]byte, erro
 	if len(payload) > n.opts.RequestBytesMax {
 		return nil, fmt.Errorf("%w: a request of %d bytes, at most %d are allowed", ErrTooLarge, len(payload), n.opts.RequestBytesMax)
 	}
+	if err := n.noCluster(); err != nil {
+		return nil, err
+	}
 	l, err := n.link(id)
 	if err != nil {
 		return nil, err

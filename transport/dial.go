@@ -11,6 +11,9 @@ import (
 
 // dial makes a connection of a kind to a node. The stream ends with ctx; it is tracked and entered, and nothing runs on it yet.
 func (n *Node) dial(ctx context.Context, id int32, kind Kind) (*stream, error) {
+	if err := n.noCluster(); err != nil {
+		return nil, err
+	}
 	addr, err := n.address(id)
 	if err != nil {
 		return nil, err
@@ -25,31 +28,48 @@ func (n *Node) dial(ctx context.Context, id int32, kind Kind) (*stream, error) {
 }
 
 func (n *Node) dialAddress(ctx context.Context, id int32, kind Kind, addr string) (*stream, error) {
-	// What ends the dial: the caller's context, its time, and Close.
-	dialling, cancel := context.WithTimeout(ctx, n.opts.DialTimeout)
-	defer cancel()
-	defer closeWith(n.ctx, cancel)()
-	conn, err := n.opts.Transport.Dial(dialling, addr)
+	conn, g, err := n.connect(ctx, id, kind, addr)
 	if err != nil {
-		return nil, ended(n, ctx, err)
+		return nil, err
 	}
-	if !n.track(conn, func(error) { _ = conn.Close() }) {
-		_ = conn.Close()
-		return nil, ErrClosed
-	}
-	peer, readSeed, writeSeed, err := n.greet(ctx, conn, id, kind)
-	if err != nil {
-		n.untrack(conn)
-		_ = conn.Close()
-		return nil, ended(n, ctx, err)
-	}
-	s := n.newStream(ctx, conn, peer, kind, addr, readSeed, writeSeed)
+	s := n.newStream(ctx, conn, g.peer, kind, addr, g.readSeed, g.writeSeed)
 	if !n.track(conn, s.close) {
 		s.close(ErrClosed)
 		return nil, ErrClosed
 	}
 	n.enter(s)
 	return s, nil
+}
+
+// greeting is what a handshake found.
+type greeting struct {
+	peer Peer
+	kind Kind
+	// The seeds of frames, unused on a raw stream.
+	readSeed, writeSeed uint64
+}
+
+// connect dials and makes the handshake. The connection is tracked: Close ends it.
+func (n *Node) connect(ctx context.Context, id int32, kind Kind, addr string) (net.Conn, greeting, error) {
+	// What ends the dial: the caller's context, its time, and Close.
+	dialling, cancel := context.WithTimeout(ctx, n.opts.DialTimeout)
+	defer cancel()
+	defer closeWith(n.ctx, cancel)()
+	conn, err := n.opts.Transport.Dial(dialling, addr)
+	if err != nil {
+		return nil, greeting{}, ended(n, ctx, err)
+	}
+	if !n.track(conn, func(error) { _ = conn.Close() }) {
+		_ = conn.Close()
+		return nil, greeting{}, ErrClosed
+	}
+	g, err := n.greet(ctx, conn, id, kind)
+	if err != nil {
+		n.untrack(conn)
+		_ = conn.Close()
+		return nil, greeting{}, ended(n, ctx, err)
+	}
+	return conn, g, nil
 }
 
 // ended prefers the reason for which a call was given up over what that made of it.
@@ -64,19 +84,24 @@ func ended(n *Node, ctx context.Context, err error) error {
 }
 
 // greet authenticates a dialled connection and makes the handshake, within HandshakeTimeout and ctx.
-func (n *Node) greet(ctx context.Context, conn net.Conn, id int32, kind Kind) (peer Peer, readSeed, writeSeed uint64, err error) {
+func (n *Node) greet(ctx context.Context, conn net.Conn, id int32, kind Kind) (greeting, error) {
 	limit, cancel := context.WithTimeout(ctx, n.opts.HandshakeTimeout)
 	defer cancel()
 	stop := closeWith(limit, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	peer = Peer{ID: id, Address: conn.RemoteAddr().String()}
-	if peer.Identity, err = n.authenticate(limit, conn, id); err != nil {
-		return peer, 0, 0, err
+	who, authenticated, err := prove(limit, conn)
+	if err != nil {
+		return greeting{}, err
 	}
-	nonce := newNonce()
+	// Whoever is there tells its id only in its answer when none is meant.
+	if authenticated && kind != KindStream {
+		if refused := n.checkIdentity(id, who); refused != nil {
+			return greeting{}, refused
+		}
+	}
 	ours := hello{
-		versionMin: VersionMin, versionMax: VersionMax, kind: kind, cluster: n.opts.ClusterID,
-		sender: n.opts.ID, receiver: id, incarnation: n.opts.Incarnation, nonce: nonce,
+		versionMin: VersionMin, versionMax: VersionMax, kind: kind, cluster: n.Cluster(),
+		sender: n.opts.ID, receiver: id, incarnation: n.opts.Incarnation, nonce: newNonce(),
 	}
 	// Even if the write fails: what the other side said before it closed the connection tells more.
 	_, writeErr := conn.Write(ours.encode())
@@ -85,29 +110,22 @@ func (n *Node) greet(ctx context.Context, conn net.Conn, id int32, kind Kind) (p
 		if writeErr != nil && !errors.Is(err, ErrAuthentication) {
 			err = writeErr
 		}
-		return peer, 0, 0, fmt.Errorf("handshake: %w", err)
+		return greeting{}, fmt.Errorf("handshake: %w", err)
 	}
-	if refused := n.judge(theirs, id); refused != nil {
-		return peer, 0, 0, refused
+	if refused := n.judge(ours, theirs); refused != nil {
+		return greeting{}, refused
+	}
+	if authenticated && kind == KindStream {
+		if refused := n.checkIdentity(theirs.node, who); refused != nil {
+			return greeting{}, refused
+		}
 	}
 	if !stop() { // the deadline was set after the last read
-		return peer, 0, 0, limit.Err()
+		return greeting{}, limit.Err()
 	}
-	peer.Incarnation = theirs.incarnation
-	writeSeed, readSeed = frameSeeds(nonce, theirs.nonce)
-	return peer, readSeed, writeSeed, nil
-}
-
-// authenticate lets the transport prove who is there, and asks the caller whether that is the node.
-func (n *Node) authenticate(ctx context.Context, conn net.Conn, id int32) (Identity, error) {
-	who, authenticated, err := prove(ctx, conn)
-	if err != nil || !authenticated {
-		return who, err
-	}
-	if refused := n.checkIdentity(id, who); refused != nil {
-		return who, refused
-	}
-	return who, nil
+	g := greeting{kind: kind, peer: Peer{ID: theirs.node, Incarnation: theirs.incarnation, Address: conn.RemoteAddr().String(), Identity: who}}
+	g.writeSeed, g.readSeed = frameSeeds(ours.nonce, theirs.nonce)
+	return g, nil
 }
 
 // prove completes the authentication of a transport that has one.
@@ -132,18 +150,22 @@ func (n *Node) checkIdentity(id int32, who Identity) *RefusedError {
 }
 
 // judge looks at the answer to our hello.
-func (n *Node) judge(a answer, id int32) *RefusedError {
+func (n *Node) judge(h hello, a answer) *RefusedError {
 	switch {
 	case a.code != 0:
 		return &RefusedError{Node: a.node, Code: a.code, Reason: a.reason, ByPeer: true}
 	case a.version < VersionMin || a.version > VersionMax:
 		return &RefusedError{Node: a.node, Code: RefusedVersion, Reason: fmt.Sprintf("it chose version %d", a.version)}
-	case a.cluster != n.opts.ClusterID:
+	case h.kind == KindStream && a.node < 1:
+		return &RefusedError{Node: a.node, Code: RefusedReceiver, Reason: "it has no node id"}
+	case h.kind == KindStream:
+		return nil
+	case a.cluster != h.cluster:
 		return &RefusedError{Node: a.node, Code: RefusedCluster, Reason: fmt.Sprintf("it belongs to cluster %x", a.cluster)}
-	case a.node != id:
-		return &RefusedError{Node: a.node, Code: RefusedReceiver, Reason: fmt.Sprintf("node %d was expected", id)}
+	case a.node != h.receiver:
+		return &RefusedError{Node: a.node, Code: RefusedReceiver, Reason: fmt.Sprintf("node %d was expected", h.receiver)}
 	}
-	return n.meet(id, a.incarnation)
+	return n.meet(a.node, a.incarnation)
 }
 
 // readHello reads the first bytes of an inbound connection, and nothing beyond.

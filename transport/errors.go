@@ -42,6 +42,8 @@ var (
 	ErrVersion = errors.New("transport: no common protocol version")
 	// ErrWrongCluster says that the other node belongs to another cluster.
 	ErrWrongCluster = errors.New("transport: other cluster")
+	// ErrNoCluster says that this node belongs to no cluster yet: SetCluster was not called.
+	ErrNoCluster = errors.New("transport: the node belongs to no cluster yet")
 	// ErrUnknownNode says that the receiver does not know the sender's id and does not admit it.
 	ErrUnknownNode = errors.New("transport: unknown node")
 	// ErrDuplicateNode says that the id is the receiver's own, or that a newer incarnation of it was seen.
@@ -134,6 +136,11 @@ func answerError(node int32, code answerCode, text []byte) error {
 		return fmt.Errorf("node %d: %w: %s", node, kind, words)
 	}
 	return &RemoteError{Node: node, Text: words}
+}
+
+// refusal makes this side's refusal of a node.
+func refusal(node int32, code RefusalCode, why string, args ...any) *RefusedError {
+	return &RefusedError{Node: node, Code: code, Reason: printable(fmt.Sprintf(why, args...), reasonMax)}
 }
 
 func invalid(field, why string, args ...any) error {

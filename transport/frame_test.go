@@ -107,6 +107,9 @@ func dialPeer(t testing.TB, m *MemoryNetwork, addr string, sender int32, kind Ki
 	conn := dialRaw(t, m, addr)
 	h := testHello()
 	h.versionMax, h.kind, h.sender = 1, kind, sender
+	if kind == KindStream {
+		h.receiver = 0
+	}
 	if _, err := conn.Write(h.encode()); err != nil {
 		t.Fatal(err)
 	}

@@ -17,11 +17,11 @@ import (
 //	 0  8  magic "billetTP"
 //	 8  2  lowest version it speaks
 //	10  2  highest version
-//	12  1  kind of stream
+//	12  1  kind of stream; the values are frozen
 //	13  3  zero
-//	16 16  cluster id
+//	16 16  cluster id; for a raw stream not looked at
 //	32  4  sender's node id, above 0
-//	36  4  node id of the receiver that is meant, above 0
+//	36  4  node id of the receiver that is meant, above 0; for a raw stream 0: whoever is there
 //	40  8  sender's incarnation
 //	48  8  nonce
 //	56  8  sum of bytes 0 to 56
@@ -32,7 +32,7 @@ import (
 //	 8  2  version chosen, 0 if refused
 //	10  2  0 for welcome, else RefusalCode
 //	12  4  node id of who answers
-//	16 16  cluster id
+//	16 16  cluster id, zero if it belongs to none yet
 //	32  8  its incarnation
 //	40  8  nonce
 //	48  2  length of the reason, at most 256; 0 for welcome
@@ -64,6 +64,7 @@ const (
 	KindBatches  Kind = 1
 	KindRequests Kind = 2
 	KindPull     Kind = 3
+	KindStream   Kind = 4
 )
 
 func (k Kind) String() string {
@@ -74,6 +75,8 @@ func (k Kind) String() string {
 		return "requests"
 	case KindPull:
 		return "pull"
+	case KindStream:
+		return "stream"
 	}
 	return fmt.Sprintf("kind %d", uint8(k))
 }
@@ -126,7 +129,7 @@ func decodeHello(b []byte) (hello, error) {
 		return hello{}, fmt.Errorf("%w: versions %d to %d", ErrBadHandshake, h.versionMin, h.versionMax)
 	case h.speaks(VersionMin, VersionMax) && b[13]|b[14]|b[15] != 0:
 		return hello{}, fmt.Errorf("%w: padding is not zero", ErrBadHandshake)
-	case h.speaks(VersionMin, VersionMax) && (h.sender < 1 || h.receiver < 1):
+	case h.speaks(VersionMin, VersionMax) && (h.sender < 1 || h.receiver < 0 || (h.receiver == 0) != (h.kind == KindStream)):
 		return hello{}, fmt.Errorf("%w: node ids %d and %d", ErrBadHandshake, h.sender, h.receiver)
 	}
 	return h, nil

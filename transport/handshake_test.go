@@ -43,6 +43,11 @@ func TestHandshakeRoundTrip(t *testing.T) {
 			t.Errorf("%+v, %v", got, err)
 		}
 	}
+	stream := testHello()
+	stream.kind, stream.receiver = KindStream, 0
+	if h, err := decodeHello(stream.encode()); err != nil || h != stream || h.kind.String() != "stream" {
+		t.Errorf("%+v, %v", h, err)
+	}
 	for i := range helloSize { // every byte matters
 		b := testHello().encode()
 		b[i] ^= 0x10
@@ -130,11 +135,11 @@ func TestHandshakeIsBad(t *testing.T) {
 	two := startNode(t, b)
 	broken := testHello().encode()
 	broken[40]++
-	negative := testHello()
-	negative.sender = -1
+	negative, directed, nobody := testHello(), testHello(), testHello()
+	negative.sender, directed.kind, nobody.receiver = -1, KindStream, 0
 	for name, sent := range map[string][]byte{
 		"other protocol": []byte("GET / HTTP/1.1\r\nHost: b\r\n\r\n" + strings.Repeat(" ", 64)),
-		"checksum":       broken, "id": negative.encode(), "cut": testHello().encode()[:30], "nothing": nil,
+		"checksum":       broken, "id": negative.encode(), "stream to a node": directed.encode(), "pull from nobody": nobody.encode(), "cut": testHello().encode()[:30], "nothing": nil,
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn := dialRaw(t, m, "b")
@@ -142,11 +147,11 @@ func TestHandshakeIsBad(t *testing.T) {
 			expectClosed(t, conn)
 		})
 	}
-	rec.wait(t, "five events", func() bool { return len(rec.events) == 5 })
+	rec.wait(t, "seven events", func() bool { return len(rec.events) == 7 })
 	if e := rec.waitEvent(t, EventBadHandshake); !strings.Contains(e.String(), "bad-handshake") {
 		t.Error(e)
 	}
-	if s := two.Stats(); s.HandshakesBad != 5 || s.HandshakesRefused != 0 || s.Conns != 0 {
+	if s := two.Stats(); s.HandshakesBad != 7 || s.HandshakesRefused != 0 || s.Conns != 0 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -158,13 +163,15 @@ func TestAnswerIsJudged(t *testing.T) {
 		spoil  func(*answer)
 		is     error
 		status PeerStatus
+		stream error // of a raw stream, which takes whoever is there
 	}{
-		"refused": {func(a *answer) { *a = answer{code: RefusedUnknown, node: 2, reason: "go away\x00"} }, ErrUnknownNode, PeerRejected},
-		"busy":    {func(a *answer) { *a = answer{code: RefusedBusy, node: 2} }, ErrBusy, PeerUnreachable},
-		"version": {func(a *answer) { a.version = 9 }, ErrVersion, PeerRejected},
-		"cluster": {func(a *answer) { a.cluster[3]++ }, ErrWrongCluster, PeerRejected},
-		"node":    {func(a *answer) { a.node = 3 }, ErrWrongNode, PeerRejected},
-		"code":    {func(a *answer) { a.code = 999 }, ErrBadHandshake, PeerRejected},
+		"refused": {func(a *answer) { *a = answer{code: RefusedUnknown, node: 2, reason: "go away\x00"} }, ErrUnknownNode, PeerRejected, ErrUnknownNode},
+		"busy":    {func(a *answer) { *a = answer{code: RefusedBusy, node: 2} }, ErrBusy, PeerUnreachable, ErrBusy},
+		"version": {func(a *answer) { a.version = 9 }, ErrVersion, PeerRejected, ErrVersion},
+		"cluster": {func(a *answer) { a.cluster[3]++ }, ErrWrongCluster, PeerRejected, nil},
+		"node":    {func(a *answer) { a.node = 3 }, ErrWrongNode, PeerRejected, nil},
+		"no node": {func(a *answer) { a.node = 0 }, ErrWrongNode, PeerRejected, ErrWrongNode},
+		"code":    {func(a *answer) { a.code = 999 }, ErrBadHandshake, PeerRejected, ErrBadHandshake},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newTestNetwork(t, 1)
@@ -197,6 +204,11 @@ func TestAnswerIsJudged(t *testing.T) {
 			_, err = n.OpenBatches(testContext(t), 2, FullFails)
 			if !errors.Is(err, c.is) || !errors.Is(err, ErrUnreachable) {
 				t.Error(err)
+			}
+			if stream, err := n.OpenStream(testContext(t), "b"); !errors.Is(err, c.stream) {
+				t.Errorf("stream: %v", err)
+			} else if err == nil {
+				_ = stream.Close()
 			}
 			state := rec.waitState(t, 2, c.status)
 			if state.Gone() || !errors.Is(state.Err, c.is) || strings.Contains(state.Err.Error(), "\x00") {
@@ -295,6 +307,9 @@ func expectClosed(t testing.TB, conn net.Conn) {
 
 func FuzzHandshake(f *testing.F) {
 	f.Add(testHello().encode(), answer{version: 1, node: 2, cluster: testCluster}.encode(), true)
+	stream := testHello()
+	stream.kind, stream.receiver = KindStream, 0
+	f.Add(stream.encode(), answer{version: 1, node: 2}.encode(), true)
 	f.Add([]byte("GET / HTTP/1.1"), answer{code: RefusedBusy, reason: "no"}.encode(), false)
 	f.Fuzz(func(t *testing.T, first, second []byte, fix bool) {
 		if fix && len(first) >= helloSize { // get past the checksum

@@ -92,3 +92,32 @@ func TestKilledProcessIsGone(t *testing.T) {
 		t.Errorf("known after %v", took)
 	}
 }
+
+// With the options as they are by default, too.
+func TestKilledProcessIsGoneByDefault(t *testing.T) {
+	best := time.Hour
+	for range 5 {
+		rec := newRecorder()
+		one := startNode(t, Options{ID: 1, ClusterID: testCluster, Transport: TCP{}, OnPeerState: rec.onState})
+		cmd, addr := startChild(t)
+		one.SetAddress(2, addr)
+		rec.waitState(t, 2, PeerReachable)
+		timer := time.NewTimer(50 * time.Millisecond) // above BackoffMin: what falls at once is not dialled again at once
+		<-timer.C
+		began := time.Now()
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		state := rec.waitState(t, 2, PeerRefusing)
+		took := time.Since(began)
+		best = min(best, took)
+		t.Logf("gone after %v, states %v", took, rec.statuses(2))
+		if !state.Gone() {
+			t.Errorf("%+v", state)
+		}
+	}
+	// Of five, one at least was not kept waiting by the machine.
+	if best > 500*time.Millisecond {
+		t.Errorf("known after %v at best", best)
+	}
+}

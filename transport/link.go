@@ -83,10 +83,18 @@ func (l *link) retry() {
 	}
 }
 
-// run is the life of the link.
+// dyingDials is how often a peer that reset its connection, and then resets what dials it, is dialled again after this part of BackoffMin:
+// the listener of a process that is killed outlives its connections by an instant, and only when it refuses is the process known to be gone.
+const dyingDials = 8
+
+// run is the life of the link. It begins once the node belongs to a cluster.
 func (l *link) run() {
+	select {
+	case <-l.node.joined:
+	case <-l.ctx.Done():
+	}
 	opts := &l.node.opts
-	wait := opts.BackoffMin
+	wait, dying := opts.BackoffMin, 0
 	for l.ctx.Err() == nil {
 		attempt, abort := context.WithCancel(l.ctx)
 		l.setAbort(abort)
@@ -98,12 +106,20 @@ func (l *link) run() {
 				continue
 			}
 			l.failed(err)
+			if dying > 0 && isReset(err) {
+				dying--
+				l.idle(opts.BackoffMin / dyingDials)
+				continue
+			}
 			l.idle(wait)
 			wait = min(2*wait, opts.BackoffMax)
 			continue
 		}
 		began := time.Now()
-		l.serve(s)
+		dying = 0
+		if l.serve(s) {
+			dying = dyingDials
+		}
 		abort()
 		// A connection that stood is dialled again at once; one that fell at once is not.
 		if time.Since(began) > opts.BackoffMin {
@@ -144,18 +160,19 @@ func (l *link) idle(wait time.Duration) {
 	}
 }
 
-// serve runs a connection to its end.
-func (l *link) serve(s *stream) {
+// serve runs a connection to its end and tells whether that was a reset.
+func (l *link) serve(s *stream) (reset bool) {
 	defer l.node.leave(s)
 	c := newCaller(s)
 	if !s.start() {
 		s.close(ErrClosed)
-		return
+		return false
 	}
 	l.set(c, true, PeerState{ID: l.id, Status: PeerReachable, Incarnation: s.peer.Incarnation}, true)
 	err := c.run()
 	state := PeerState{ID: l.id, Status: PeerLost, Reset: isReset(err), Incarnation: s.peer.Incarnation, Err: err}
 	l.set(nil, false, state, l.ctx.Err() == nil)
+	return state.Reset
 }
 
 // failed records a dial that failed.

@@ -16,6 +16,7 @@ import (
 func FuzzLiveConnection(f *testing.F) {
 	f.Add([]byte("payload"), byte(KindRequests), byte(frameRequest), uint64(1), uint16(50), uint16(0), false)
 	f.Add([]byte("payload"), byte(KindBatches), byte(frameBatch), uint64(0), uint16(0), uint16(9), true)
+	f.Add([]byte("payload"), byte(KindStream-1), byte(frameRequest), uint64(1), uint16(0), uint16(0), false)
 	f.Add(PullRequest{Offset: 5, Payload: []byte("x")}.encode(), byte(KindPull), byte(framePull), uint64(1), uint16(0), uint16(0), false)
 	m := newTestNetwork(f, 1)
 	b := testOptions(2, m.Host("b"))
@@ -24,13 +25,14 @@ func FuzzLiveConnection(f *testing.F) {
 	b.OnPull = func(_ context.Context, _ Peer, r PullRequest) (Source, error) {
 		return Source{Length: min(r.Length, 100), Reader: bytes.NewReader(make([]byte, 100))}, nil
 	}
+	b.OnStream = echo
 	two := startNode(f, b)
 	one := startNode(f, testOptions(1, m.Host("a")))
 	one.SetAddress(2, "b")
 	sender := atomic.Int32{}
 	sender.Store(100)
 	f.Fuzz(func(t *testing.T, payload []byte, stream, kind byte, id uint64, arg, flip uint16, twice bool) {
-		p := dialPeer(t, m, "b", sender.Add(1), Kind(1+stream%3))
+		p := dialPeer(t, m, "b", sender.Add(1), Kind(1+stream%4))
 		frame := p.frame(header{kind: frameType(kind), id: id, arg: uint32(arg)}, string(payload))
 		if int(flip) < 8*len(frame) && flip > 0 {
 			frame[flip/8] ^= 1 << (flip % 8)
@@ -63,7 +65,7 @@ func TestNothingIsLeft(t *testing.T) {
 		}
 		a, b := testOptions(1, TCP{}), testOptions(2, TCP{})
 		a.ListenAddress, b.ListenAddress = "127.0.0.1:0", "127.0.0.1:0"
-		b.OnBatch = func(Peer, []byte) {}
+		b.OnBatch, b.OnStream = func(Peer, []byte) {}, echo
 		b.OnPull = func(context.Context, Peer, PullRequest) (Source, error) {
 			return Source{Length: 1 << 40, Reader: endless{}}, nil
 		}
@@ -89,8 +91,14 @@ func TestNothingIsLeft(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, _ = pull.Read(make([]byte, 1000))
+			stream, err := one.OpenStream(ctx, two.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = stream.Write(make([]byte, 1000))
 			if round%2 == 0 {
 				_ = pull.Close()
+				_ = stream.Close()
 			}
 		}
 		if round%3 == 0 {

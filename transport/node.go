@@ -24,14 +24,18 @@ type Node struct {
 	running sync.WaitGroup
 	// stopNotes ends the notifier, after all others.
 	stopNotes chan struct{}
+	// joined is closed once the node belongs to a cluster.
+	joined chan struct{}
 
 	mu struct {
 		sync.Mutex
 		closed     bool
+		cluster    ClusterID                // zero: none yet
 		conns      map[net.Conn]func(error) // how to end each
 		accepted   int
 		handshakes int
 		pulls      int
+		streams    int
 		links      map[int32]*link
 		addresses  map[int32]string
 		known      map[int32]*known
@@ -46,13 +50,16 @@ func NewNode(opts Options) (*Node, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, err
 	}
-	n := &Node{opts: opts, notes: newNotifier(opts.OnPeerState, opts.OnEvent), stopNotes: make(chan struct{})}
+	n := &Node{opts: opts, notes: newNotifier(opts.OnPeerState, opts.OnEvent), stopNotes: make(chan struct{}), joined: make(chan struct{})}
 	n.pullRate = newThrottle(opts.PullBytesPerSecond)
 	n.inbound.max = opts.InboundBytesMax
 	n.mu.conns = map[net.Conn]func(error){}
 	n.mu.links = map[int32]*link{}
 	n.mu.addresses = map[int32]string{}
 	n.mu.known = map[int32]*known{}
+	if n.mu.cluster = opts.ClusterID; n.mu.cluster != (ClusterID{}) {
+		close(n.joined)
+	}
 	if opts.ListenAddress != "" {
 		var err error
 		if n.listener, err = opts.Transport.Listen(opts.ListenAddress); err != nil {

@@ -126,7 +126,7 @@ func TestOptionsAreValidated(t *testing.T) {
 	good := testOptions(1, TCP{})
 	for name, spoil := range map[string]func(*Options){
 		"ID":                 func(o *Options) { o.ID = 0 },
-		"ClusterID":          func(o *Options) { o.ClusterID = ClusterID{} },
+		"StreamsMax":         func(o *Options) { o.StreamsMax = -1 },
 		"Transport":          func(o *Options) { o.Transport = nil },
 		"PingInterval":       func(o *Options) { o.PingInterval = o.DeadPeerTimeout },
 		"BackoffMax":         func(o *Options) { o.BackoffMax = 1 },

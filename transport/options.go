@@ -2,14 +2,16 @@ package transport
 
 import (
 	"context"
+	"net"
 	"time"
 )
 
-// Options configure a Node. ID, ClusterID and Transport are required; zero elsewhere is the default.
+// Options configure a Node. ID and Transport are required; zero elsewhere is the default.
 type Options struct {
 	// ID is this node's id, above 0.
 	ID int32
-	// ClusterID must be the same on all nodes of a cluster, and not zero.
+	// ClusterID must be the same on all nodes of a cluster. Zero: the node belongs to none yet, and until SetCluster only raw streams
+	// work. All else is refused, by it (RefusedCluster) and to its callers (ErrNoCluster).
 	ClusterID ClusterID
 	// Incarnation tells lives of the same id apart: a higher one displaces a lower one, which is from then on refused as duplicate.
 	// Default: the time of NewNode in nanoseconds; where clocks may step back between two starts use a counter that is kept on disk,
@@ -24,10 +26,11 @@ type Options struct {
 	// returns false if it knows none.
 	Resolve func(id int32) (addr string, ok bool)
 	// Admit lets a node in or says why not: the error's text is shown to it. It is called for each inbound connection, after the
-	// cluster was checked, and must not block. Nil admits every node of the cluster.
+	// cluster was checked, and must not block. Nil admits every node of the cluster. Raw streams, which know no cluster, are not its
+	// concern.
 	Admit func(Peer) error
 	// CheckIdentity says whether an authenticated connection may speak for a node id, for example NameCheck. Called on both sides;
-	// must not block. Without it every authenticated connection is refused; on a transport that does not authenticate it is not
+	// must not block; for raw streams, too. Without it every authenticated connection is refused; on a transport that does not authenticate it is not
 	// called.
 	CheckIdentity func(id int32, who Identity) error
 
@@ -41,6 +44,10 @@ type Options struct {
 	// OnPull opens what a peer wants to pull, within PullStallTimeout. The Node closes the Source. Errors as for OnRequest. Nil:
 	// pulls are refused.
 	OnPull func(ctx context.Context, from Peer, request PullRequest) (Source, error)
+	// OnStream has a raw stream (OpenStream) that a node made, on a goroutine of its own. The connection is closed when it returns and
+	// when the Node closes, which waits for it. The peer may be of another cluster or have this node's id; nothing of it was checked but
+	// its certificate, if the transport has those. Nil: streams are refused.
+	OnStream func(from Peer, conn net.Conn)
 	// OnPeerState hears of changes, one after the other, from one goroutine. If it is slow the oldest are left out.
 	OnPeerState func(PeerState)
 	// OnEvent hears of what an operator may want to know, from the same goroutine. If it is slow events are left out.
@@ -55,7 +62,8 @@ type Options struct {
 	// DeadPeerTimeout is the silence after which a connection is closed. Default 5 s. Must be above the peers' PingInterval.
 	DeadPeerTimeout time.Duration
 	// BackoffMin and BackoffMax bound the wait before a failed dial is repeated; it doubles, and is shortened by up to a half at
-	// random. Defaults 20 ms and 1 s.
+	// random. Defaults 20 ms and 1 s. A peer that is dying, which resets what stands and what dials it, is dialled again a few times
+	// within BackoffMin.
 	BackoffMin, BackoffMax time.Duration
 	// CloseTimeout bounds Close, which waits for callbacks. Default 5 s.
 	CloseTimeout time.Duration
@@ -83,7 +91,9 @@ type Options struct {
 	PullBytesPerSecond int64
 	// PullStallTimeout ends a pull that makes no progress: no byte came, or a mebibyte could not be sent. Default 30 s.
 	PullStallTimeout time.Duration
-	// ConnsMax bounds inbound connections. Default 1024.
+	// StreamsMax bounds raw streams that are served at a time. More are refused with ErrBusy. Default 256.
+	StreamsMax int
+	// ConnsMax bounds inbound connections, of all kinds. Default 1024.
 	ConnsMax int
 	// HandshakesMax bounds inbound connections that have not passed the handshake. Default 64.
 	HandshakesMax int
@@ -123,6 +133,7 @@ func (o *Options) EnsureDefaults() {
 	orInt(&o.SendQueueBytes, 8<<20)
 	orInt(&o.RequestsMax, 1024)
 	orInt(&o.PullsMax, 16)
+	orInt(&o.StreamsMax, 256)
 	orInt(&o.ConnsMax, 1024)
 	orInt(&o.HandshakesMax, 64)
 	orInt(&o.PeersMax, 1024)
@@ -149,8 +160,6 @@ func (o *Options) Validate() error {
 	switch {
 	case o.ID < 1:
 		return invalid("ID", "is %d, must be above 0", o.ID)
-	case o.ClusterID == ClusterID{}:
-		return invalid("ClusterID", "is zero")
 	case o.Transport == nil:
 		return invalid("Transport", "is missing")
 	case o.PingInterval > o.DeadPeerTimeout/2:
@@ -187,7 +196,8 @@ func (o *Options) validatePositive() error {
 	}{
 		{"BatchBytesMax", o.BatchBytesMax}, {"RequestBytesMax", o.RequestBytesMax}, {"ResponseBytesMax", o.ResponseBytesMax},
 		{"PullRequestBytesMax", o.PullRequestBytesMax}, {"SendQueueBytes", o.SendQueueBytes}, {"RequestsMax", o.RequestsMax},
-		{"PullsMax", o.PullsMax}, {"ConnsMax", o.ConnsMax}, {"HandshakesMax", o.HandshakesMax}, {"PeersMax", o.PeersMax},
+		{"PullsMax", o.PullsMax}, {"StreamsMax", o.StreamsMax}, {"ConnsMax", o.ConnsMax}, {"HandshakesMax", o.HandshakesMax},
+		{"PeersMax", o.PeersMax},
 	} {
 		if n.value < 1 {
 			return invalid(n.name, "is %d, must be above 0", n.value)

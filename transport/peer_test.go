@@ -7,8 +7,10 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -90,6 +92,45 @@ func TestGoneOverTCP(t *testing.T) {
 		t.Errorf("%+v", state)
 	}
 	t.Logf("known after %v", time.Since(began))
+}
+
+// dyingTransport resets a number of dials.
+type dyingTransport struct {
+	Memory
+	left atomic.Int32
+}
+
+func (d *dyingTransport) Dial(ctx context.Context, addr string) (net.Conn, error) {
+	if d.left.Add(-1) >= 0 {
+		return nil, opError("read", addr, syscall.ECONNRESET)
+	}
+	return d.Memory.Dial(ctx, addr)
+}
+
+// A listener that outlives the connections of its process for some dials hides its end for less than BackoffMin; one that lives on is not
+// dialled all the time.
+func TestDyingPeerIsGoneSoon(t *testing.T) {
+	for resets, want := range map[int32]time.Duration{0: 0, 1: 3 * time.Millisecond, dyingDials - 1: 18 * time.Millisecond, dyingDials + 4: 100 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			m := newTestNetwork(t, 1)
+			rec := newRecorder()
+			dials := &dyingTransport{Memory: m.Host("a")}
+			two := startNode(t, Options{ID: 2, ClusterID: testCluster, Transport: m.Host("b"), ListenAddress: "b"})
+			one := startNode(t, Options{ID: 1, ClusterID: testCluster, Transport: dials, OnPeerState: rec.onState})
+			one.SetAddress(2, two.Addr().String())
+			rec.waitState(t, 2, PeerReachable)
+			timer := time.NewTimer(time.Second)
+			<-timer.C // it stood for long enough to be dialled again at once
+			dials.left.Store(resets)
+			began := time.Now()
+			m.Crash("b")
+			state := rec.waitState(t, 2, PeerRefusing)
+			took := time.Since(began)
+			if !state.Gone() || resets < dyingDials && took > want || resets > dyingDials && took < want {
+				t.Errorf("after %d resets: %+v, known after %v", resets, state, took)
+			}
+		})
+	}
 }
 
 // A peer that was never there refuses, but is not gone.

@@ -4,7 +4,7 @@ import "sync/atomic"
 
 // Stats are counts since NewNode, and what is now.
 type Stats struct {
-	// BytesSent and BytesReceived are those of frames and pulls, without handshakes and TLS.
+	// BytesSent and BytesReceived are those of frames and pulls, without handshakes, TLS and raw streams.
 	BytesSent, BytesReceived uint64
 	// FramesReceived counts all frames, pings included.
 	FramesReceived uint64
@@ -16,6 +16,8 @@ type Stats struct {
 	Calls, RequestsServed, RequestsRefused uint64
 	// PullsServed counts pulls that OnPull opened; PullBytesSent what they sent.
 	PullsServed, PullBytesSent uint64
+	// StreamsServed counts raw streams handed to OnStream.
+	StreamsServed uint64
 	// Dials and DialsFailed count connections to peers, handshake included.
 	Dials, DialsFailed uint64
 	// HandshakesRefused counts inbound connections that were given a reason; HandshakesBad those that did not deserve one.
@@ -40,6 +42,7 @@ type counters struct {
 	pullsServed, pullBytesSent, dials, dialsFailed atomic.Uint64
 	handshakesRefused, handshakesBad               atomic.Uint64
 	badFrames, cutFrames, connsRefused             atomic.Uint64
+	streamsServed                                  atomic.Uint64
 }
 
 // Stats returns the counts. They are read one by one, not at one moment.
@@ -51,7 +54,8 @@ func (n *Node) Stats() Stats {
 		BatchesDropped: c.batchesDropped.Load(), BatchesRefused: c.batchesRefused.Load(),
 		Calls: c.calls.Load(), RequestsServed: c.requestsServed.Load(), RequestsRefused: c.requestsRefused.Load(),
 		PullsServed: c.pullsServed.Load(), PullBytesSent: c.pullBytesSent.Load(),
-		Dials: c.dials.Load(), DialsFailed: c.dialsFailed.Load(),
+		StreamsServed: c.streamsServed.Load(),
+		Dials:         c.dials.Load(), DialsFailed: c.dialsFailed.Load(),
 		HandshakesRefused: c.handshakesRefused.Load(), HandshakesBad: c.handshakesBad.Load(),
 		BadFrames: c.badFrames.Load(), CutFrames: c.cutFrames.Load(), ConnsRefused: c.connsRefused.Load(),
 		NotificationsDropped: n.notes.droppedCount(), InboundBytes: n.inbound.used.Load(),
