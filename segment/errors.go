@@ -7,7 +7,8 @@ import (
 
 // Errors to branch on. Every error of this package wraps one of them or an error of the file system.
 var (
-	// ErrCorrupt means that bytes on disk are not what was written. Nothing was cut or repaired. The error is a *CorruptionError.
+	// ErrCorrupt means that bytes on disk are not what was written. Nothing was cut or repaired. The error is a *CorruptionError;
+	// only an Importer has others, for bytes that never reached the disk.
 	ErrCorrupt = errors.New("segment: damaged")
 	// ErrFailed means that an earlier write or sync of this log failed. No write is accepted until the log is opened again.
 	ErrFailed = errors.New("segment: log failed earlier")

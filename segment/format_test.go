@@ -269,7 +269,7 @@ func FuzzOpen(f *testing.F) {
 			return
 		}
 		defer l.Close(false)
-		must(t, l.Verify(t.Context()))
+		must(t, l.Verify(t.Context(), nil))
 		entries, err := l.Entries(nil, 1, l.LastIndex()+1, 1<<30)
 		must(t, err)
 		c := l.NewCursor()

@@ -22,6 +22,7 @@ type Log struct {
 	// retainMu is held while segments are deleted at either end. Appends go on
 	// while they are at the front.
 	retainMu sync.Mutex
+	retained retained // under retainMu
 
 	checkpointMu sync.Mutex
 	checkpoints  checkpoints // under checkpointMu

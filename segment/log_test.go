@@ -79,7 +79,7 @@ func checkEntries(tb tester, l *Log, want []Entry) {
 			tb.Fatalf("term of %d: got %d, %v, want %d", e.Index, term, err, e.Term)
 		}
 	}
-	must(tb, l.Verify(context.Background()))
+	must(tb, l.Verify(context.Background(), nil))
 	checkReads(tb, l, want)
 }
 

@@ -109,14 +109,14 @@ func (r *recovery) list() error {
 		return &CorruptionError{File: o.Dir, Offset: -1, Reason: "there is no segment"}
 	}
 	for i, f := range files {
-		if err := r.readHeader(f, i > 0 && i == len(files)-1); err != nil {
+		if err := r.readHeader(f, i == len(files)-1); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// readHeader opens one segment. The last one may be unfinished.
+// readHeader opens one segment. The last one may be unfinished, unless it is the only one.
 func (r *recovery) readHeader(f segmentFile, last bool) error {
 	o := &r.log.options
 	file, err := o.FS.OpenReadOnly(f.path)
@@ -137,7 +137,7 @@ func (r *recovery) readHeader(f segmentFile, last bool) error {
 	if err == nil && h.base != f.base {
 		err = frameErrorf("header says base offset %d", h.base)
 	}
-	if err != nil && last && size <= segmentHeaderSize {
+	if err != nil && last && len(r.segments) > 0 && size <= segmentHeaderSize {
 		// Its header is durable before anything is written behind it.
 		r.torn = &f
 		return nil
@@ -145,7 +145,8 @@ func (r *recovery) readHeader(f segmentFile, last bool) error {
 	if err != nil {
 		return &CorruptionError{File: f.path, Offset: f.base, Reason: err.Error()}
 	}
-	if h.identity != o.Identity || h.generation != o.Generation {
+	// A sealed segment may have been taken over, as it is, from the log of an earlier generation.
+	if h.identity != o.Identity || h.generation > o.Generation || last && h.generation != o.Generation {
 		return fmt.Errorf("%w: %s is of %+v, generation %d", ErrForeign, f.path, h.identity, h.generation)
 	}
 	s := newSegment(o.FS, o.Dir, h, o.IndexIntervalBytes)

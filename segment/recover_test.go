@@ -169,7 +169,8 @@ func TestOpenRefuses(t *testing.T) {
 		"partition":  {func(o *Options) { o.Identity.Partition++ }, ErrForeign},
 		"shard":      {func(o *Options) { o.Identity.Key.Shard++ }, ErrForeign},
 		"replica":    {func(o *Options) { o.Identity.Key.Replica++ }, ErrForeign},
-		"generation": {func(o *Options) { o.Generation++ }, ErrForeign},
+		"generation": {func(o *Options) { o.Generation-- }, ErrForeign},
+		"active one": {func(o *Options) { o.Generation++ }, ErrForeign},
 		"no folder":  {func(o *Options) { o.Dir = "/nowhere" }, fs.ErrNotExist},
 		"no segment": {func(o *Options) { o.Dir = "/" }, ErrCorrupt},
 		"nothing":    {func(*Options) {}, nil},
@@ -345,7 +346,7 @@ func TestIndexDamagedWhileOpen(t *testing.T) {
 	mustAppend(t, l, f.noop(2), f.data(1, 10))
 	must(t, l.Close(true))
 	l, _ = openLog(t, o, OpenHints{DurableIndex: 101})
-	must(t, l.Verify(t.Context()))
+	must(t, l.Verify(t.Context(), nil))
 }
 
 // TestCheckpointSurvives cuts the power after saves that are not durable: one that

@@ -96,7 +96,7 @@ func (l *Log) deleteFront(count func() int, belowIndex uint64) (Deleted, error) 
 	}
 	l.mu.RUnlock()
 	d := Deleted{}
-	var err error
+	err := l.removeRetained()
 	for d.Segments < n && err == nil {
 		var size int64
 		if size, err = l.deleteFirst(); err == nil {
@@ -111,7 +111,8 @@ func (l *Log) deleteFront(count func() int, belowIndex uint64) (Deleted, error) 
 	return d, err
 }
 
-// deleteFirst takes the first segment out of sight and deletes it.
+// deleteFirst takes the first segment out of sight and deletes it, unless it has
+// to wait for an extent.
 func (l *Log) deleteFirst() (int64, error) {
 	l.mu.Lock()
 	s := l.mu.segments[0]
@@ -121,19 +122,72 @@ func (l *Log) deleteFirst() (int64, error) {
 		l.mu.warm = nil
 	}
 	l.mu.Unlock()
-	if err := l.options.FS.Remove(s.log.path); err != nil {
-		l.mu.Lock()
-		l.mu.segments = append([]*segment{s}, l.mu.segments...)
-		l.mu.Unlock()
+	if l.retained.mustWait(s) {
+		l.retained.waiting = append(l.retained.waiting, s)
+		return s.size.Load(), nil
+	}
+	if err := l.removeFront(s); err != nil {
+		if l.check() == nil { // it is still there
+			l.mu.Lock()
+			l.mu.segments = append([]*segment{s}, l.mu.segments...)
+			l.mu.Unlock()
+		}
 		return 0, err
+	}
+	return s.size.Load(), nil
+}
+
+// removeFront deletes the files of a segment that nobody looks up any more. The
+// segments in front of it are gone.
+func (l *Log) removeFront(s *segment) error {
+	if err := l.options.FS.Remove(s.log.path); err != nil {
+		return err
 	}
 	// On disk it must be gone before the one behind it goes, or a crash could
 	// leave it and a hole.
 	if err := l.options.FS.SyncDir(l.options.Dir); err != nil {
-		return 0, l.fail(err)
+		return l.fail(err)
 	}
 	if err := l.options.FS.RemoveAll(s.index.file.path); err != nil {
 		l.options.Logger.Warn("segment: index of a deleted segment stays until the next open", "file", s.index.file.path, "err", err)
 	}
-	return s.size.Load(), nil
+	return nil
+}
+
+// retained is what retention has to know of extents. Log.retainMu guards it.
+type retained struct {
+	pins    map[int64]int // number of extents with a segment, by its base offset
+	waiting []*segment    // deleted, but for their files; in order
+}
+
+func (r *retained) pin(base int64) {
+	if r.pins == nil {
+		r.pins = map[int64]int{}
+	}
+	r.pins[base]++
+}
+
+func (r *retained) unpin(base int64) {
+	if r.pins[base]--; r.pins[base] <= 0 {
+		delete(r.pins, base)
+	}
+}
+
+// mustWait tells whether the files of s, the next one to go, have to stay: for
+// its own sake, or since one in front of it does.
+func (r *retained) mustWait(s *segment) bool {
+	return r.pins[s.header.base] > 0 || len(r.waiting) > 0
+}
+
+// removeRetained deletes the files that no longer have to wait for an extent. The
+// caller holds retainMu. What cannot be deleted is tried again later.
+func (l *Log) removeRetained() error {
+	r := &l.retained
+	for len(r.waiting) > 0 && r.pins[r.waiting[0].header.base] == 0 {
+		if err := l.removeFront(r.waiting[0]); err != nil {
+			return err
+		}
+		r.waiting = r.waiting[1:]
+	}
+	return nil
 }

@@ -24,6 +24,10 @@ func fileName(offset int64, suffix string) string {
 	return fmt.Sprintf("%0*d%s", nameDigits, offset, suffix)
 }
 
+func pathOf(dir string, offset int64, suffix string) string {
+	return filepath.Join(dir, fileName(offset, suffix))
+}
+
 // parseName takes the offset out of a name that fileName made.
 func parseName(name, suffix string) (int64, bool) {
 	digits, ok := strings.CutSuffix(name, suffix)

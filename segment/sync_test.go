@@ -202,7 +202,7 @@ func TestSyncBesideAppend(t *testing.T) {
 		_, err := l.Entries(nil, first, l.LastIndex()+1, 5000)
 		return err
 	})
-	beside(func() error { return l.Verify(t.Context()) })
+	beside(func() error { return l.Verify(t.Context(), nil) })
 	beside(func() error {
 		for _, s := range l.Segments() {
 			if s.EndOffset < s.BaseOffset || s.LastIndex+1 < s.FirstIndex {

@@ -85,13 +85,13 @@ func TestDamageUnderReaders(t *testing.T) {
 		if !errors.Is(errors.Join(thirdErr, fourthErr), ErrCorrupt) {
 			t.Errorf("%s: frames say %v, %v", c.name, thirdErr, fourthErr)
 		}
-		if err := l.Verify(t.Context()); !errors.Is(err, ErrCorrupt) {
+		if err := l.Verify(t.Context(), nil); !errors.Is(err, ErrCorrupt) {
 			t.Errorf("%s: Verify says %v", c.name, err)
 		}
 		_, err = file.WriteAt(old, c.pos)
 		must(t, err)
 	}
-	must(t, l.Verify(t.Context()))
+	must(t, l.Verify(t.Context(), nil))
 }
 
 // TestSyncDuringTruncation cuts the log while a sync runs: what was written when it

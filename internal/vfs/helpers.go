@@ -2,11 +2,25 @@ package vfs
 
 import (
 	"io"
+	"os"
 	"path/filepath"
 )
 
 // tempSuffix marks the file WriteFileAtomic writes before it takes its name.
 const tempSuffix = ".tmp"
+
+// osFiler is a file that stands on one of the system's.
+type osFiler interface {
+	osFile() *os.File
+}
+
+// OSFile returns the system's file behind f, nil if there is none. It is the same open file: closing one closes both.
+func OSFile(f File) *os.File {
+	if o, ok := f.(osFiler); ok {
+		return o.osFile()
+	}
+	return nil
+}
 
 // ReadFile returns the whole content of the file name.
 func ReadFile(fs FS, name string) ([]byte, error) {

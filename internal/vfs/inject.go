@@ -3,6 +3,7 @@ package vfs
 import (
 	"errors"
 	"io"
+	"os"
 )
 
 // Fault decides about one operation before it happens: nil lets it pass, anything
@@ -244,6 +245,8 @@ func (f *injectFile) Size() (int64, error) {
 }
 
 func (f *injectFile) Fd() uintptr { return f.file.Fd() }
+
+func (f *injectFile) osFile() *os.File { return OSFile(f.file) }
 
 func (f *injectFile) Close() error {
 	return errors.Join(f.fault(OpClose, f.name, 0, 0), f.file.Close())

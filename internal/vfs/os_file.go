@@ -36,6 +36,8 @@ func (f *osFile) Truncate(size int64) error                { return f.file.Trunc
 func (f *osFile) Fd() uintptr                              { return f.file.Fd() }
 func (f *osFile) Close() error                             { return f.file.Close() }
 
+func (f *osFile) osFile() *os.File { return f.file }
+
 func (f *osFile) Size() (int64, error) {
 	info, err := f.file.Stat()
 	if err != nil {

@@ -1,0 +1,118 @@
+package segment
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/billetlog/billet/internal/vfs"
+)
+
+// importOptions are those of the log that an import makes: of another generation, and of another replica unless told otherwise.
+func importOptions(fs vfs.FS) Options {
+	o := logOptions(fs)
+	o.Dir, o.Generation = "/replica/000002", 2
+	return o
+}
+
+// extentOf pins all of a log.
+func extentOf(tb tester, l *Log) *Extent {
+	tb.Helper()
+	e, err := l.Extent(l.LastIndex())
+	must(tb, err)
+	return e
+}
+
+// checkpointOf is the one an import of the extent ends with.
+func checkpointOf(info ExtentInfo) Checkpoint {
+	return Checkpoint{Index: info.LastIndex, Term: info.LastTerm, Offset: info.EndOffset, Payload: []byte("fold")}
+}
+
+// pull reads what the importer misses from the extent, at most limit bytes of each range; 0 is no limit.
+func pull(im *Importer, e *Extent, limit int64) error {
+	for {
+		n, offset, length, ok := im.Next()
+		if !ok {
+			return nil
+		}
+		r, err := e.Open(n, offset, length)
+		if err != nil {
+			return err
+		}
+		var from io.Reader = r
+		if limit > 0 {
+			from = io.LimitReader(r, limit)
+		}
+		kept, err := im.ReadFrom(from)
+		err = errors.Join(err, r.Close())
+		if limit > 0 && kept > 0 && errors.Is(err, io.ErrUnexpectedEOF) {
+			err = nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// importAll imports an extent and opens the result.
+func importAll(o Options, e *Extent, reuse *Log, through uint64) (*Log, error) {
+	im, err := OpenImporter(o, e.Info(), reuse, through)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = im.Close() }()
+	if err := pull(im, e, 0); err != nil {
+		return nil, err
+	}
+	if err := im.Finish(checkpointOf(e.Info())); err != nil {
+		return nil, err
+	}
+	l, r, err := Open(o, OpenHints{DurableIndex: e.Info().LastIndex})
+	if err == nil && (r.Frames > 0 || r.IndexesRebuilt > 0 || r.CutBytes > 0 || r.CheckpointIndex != e.Info().LastIndex) {
+		err = fmt.Errorf("opening had to do %+v", r)
+		_ = l.Close(false)
+	}
+	return l, err
+}
+
+// sameLogs compares two logs in every way, got only through want's info.
+func sameLogs(tb tester, got *Log, info ExtentInfo, want *Log) {
+	tb.Helper()
+	if got.LastIndex() != info.LastIndex || got.LastTerm() != info.LastTerm || got.StartOffset() != info.StartOffset || got.EndOffset() != info.EndOffset {
+		tb.Fatalf("imported [%d, %d] to index %d, term %d; wanted %+v", got.StartOffset(), got.EndOffset(), got.LastIndex(), got.LastTerm(), info)
+	}
+	a := readTwin(tb, got)
+	w := &twin{first: info.Segments[0].FirstIndex, start: info.StartOffset, term: info.Segments[0].PrevTerm}
+	var err error
+	w.entries, err = want.Entries(nil, w.first, info.LastIndex+1, 1<<40)
+	must(tb, err)
+	if !a.isPrefixOf(w) || len(a.entries) != len(w.entries) || a.start != w.start || a.term != w.term {
+		tb.Fatalf("imported entries [%d, %d], wanted [%d, %d]", a.first, a.last(), w.first, w.last())
+	}
+	checkReads(tb, got, w.entries)
+	for offset := info.StartOffset; offset < info.EndOffset; {
+		x, err := want.NewCursor().Read(nil, offset, info.EndOffset, 300)
+		must(tb, err)
+		y, err := got.NewCursor().Read(nil, offset, info.EndOffset, 300)
+		must(tb, err)
+		n := min(len(x), len(y)) // segments may end elsewhere
+		if n == 0 || !bytes.Equal(x[:n], y[:n]) {
+			tb.Fatalf("records at offset %d differ", offset)
+		}
+		offset = nextOffset(x[:n])
+	}
+}
+
+// mixedLog makes a log of several segments with frames of all kinds and several terms.
+func mixedLog(tb tester, o Options) (*Log, *feeder) {
+	tb.Helper()
+	must(tb, o.FS.MkdirAll("/"))
+	l := createLog(tb, o)
+	f := newFeeder(tb)
+	mustAppend(tb, l, f.noop(1), f.data(2, 60), f.void(), f.data(1, 90), f.config("members"))
+	for range 6 {
+		mustAppend(tb, l, f.data(1, 300), f.data(3, 100), f.noop(f.term+2), f.data(2, 300), f.void(), f.config("more"))
+	}
+	return l, f
+}
