@@ -36,6 +36,7 @@ var errorCodes = []struct {
 	{20, ErrUnknownNode},
 	{21, ErrNotEnoughReplicas},
 	{22, ErrNotEnoughReplicasAfterAppend},
+	{23, ErrMembership},
 	{30, segment.ErrCompacted},
 	{31, segment.ErrUnavailable},
 	{32, segment.ErrCorrupt},

@@ -45,6 +45,8 @@ var (
 	ErrNodeExists = errors.New("replication: node id in use")
 	// ErrUnknownNode means that the cluster has no node of that id, or no more.
 	ErrUnknownNode = errors.New("replication: unknown node")
+	// ErrMembership means that a group does not take a membership change: it breaks a rule, or the replica is not what the change presumes.
+	ErrMembership = errors.New("replication: membership change refused")
 	// ErrNotEnoughReplicas means that fewer replicas are in sync than min.insync.replicas asks for. Nothing was appended. Retriable.
 	ErrNotEnoughReplicas = errors.New("replication: not enough replicas in sync")
 	// ErrNotEnoughReplicasAfterAppend means that a batch was appended and committed, and that fewer replicas than min.insync.replicas had it

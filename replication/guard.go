@@ -10,6 +10,7 @@ import (
 	"github.com/lni/dragonboat/v4"
 	"github.com/lni/dragonboat/v4/client"
 	"github.com/lni/dragonboat/v4/config"
+	pb "github.com/lni/dragonboat/v4/raftpb"
 	sm "github.com/lni/dragonboat/v4/statemachine"
 )
 
@@ -79,7 +80,7 @@ func (g *guard) readIndex(ctx context.Context, shard uint64, timeout time.Durati
 }
 
 // start starts a replica. The store must have it open already: StartReplica holds NodeHost's lock, which the clock needs.
-func (g *guard) start(create sm.CreateOnDiskStateMachineFunc, rc config.Config) (err error) {
+func (g *guard) start(join bool, create sm.CreateOnDiskStateMachineFunc, rc config.Config) (err error) {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	if g.closed {
@@ -90,7 +91,7 @@ func (g *guard) start(create sm.CreateOnDiskStateMachineFunc, rc config.Config) 
 			err = fmt.Errorf("%w: starting shard %d: %v", ErrFailed, rc.ShardID, p)
 		}
 	}()
-	return g.nh.StartOnDiskReplica(nil, false, create, rc)
+	return g.nh.StartOnDiskReplica(nil, join, create, rc)
 }
 
 func (g *guard) stop(shard, replica uint64) error {
@@ -131,6 +132,49 @@ func (g *guard) snapshot(ctx context.Context, shard, compactTo uint64, timeout t
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// membership returns the members of shard as its leader has them. ctx must have a deadline, and end before close is called.
+func (g *guard) membership(ctx context.Context, shard uint64) (*dragonboat.Membership, error) {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	if g.closed {
+		return nil, ErrClosed
+	}
+	return g.nh.SyncGetShardMembership(ctx, shard)
+}
+
+var errNotProposed = errors.New("replication: not proposed")
+
+// change proposes a membership change and waits for its outcome. errNotProposed means that nothing came of it.
+func (g *guard) change(ctx context.Context, kind pb.ConfigChangeType, shard, replica uint64, target string, timeout time.Duration) (dragonboat.RequestResult, error) {
+	rs, err := g.proposeChange(kind, shard, replica, target, timeout)
+	if err != nil {
+		return dragonboat.RequestResult{}, fmt.Errorf("%w: %w", errNotProposed, err)
+	}
+	select {
+	case res := <-rs.ResultC():
+		return res, nil
+	case <-ctx.Done():
+		return dragonboat.RequestResult{}, ctx.Err()
+	}
+}
+
+func (g *guard) proposeChange(kind pb.ConfigChangeType, shard, replica uint64, target string, timeout time.Duration) (*dragonboat.RequestState, error) {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	if g.closed {
+		return nil, ErrClosed
+	}
+	switch kind {
+	case pb.AddNode:
+		return g.nh.RequestAddReplica(shard, replica, target, 0, timeout)
+	case pb.AddNonVoting:
+		return g.nh.RequestAddNonVoting(shard, replica, target, 0, timeout)
+	case pb.RemoveNode:
+		return g.nh.RequestDeleteReplica(shard, replica, 0, timeout)
+	}
+	return nil, fmt.Errorf("membership change of kind %d", kind)
 }
 
 // close closes the NodeHost. It gives up waiting when ctx ends: a parked worker never ends, nor does a call that dragonboat parked.

@@ -390,13 +390,15 @@ func (p *Partition) startRaft() error {
 		SnapshotEntries: 0, CompactionOverhead: keepAllEntries, DisableAutoCompactions: true,
 		MaxInMemLogSize: uint64(h.cfg.MaxInFlightBytes) + 2*maxMessageBytesMax,
 	}
+	role := p.r.role()
+	rc.IsNonVoting = role == roleLearner
 	p.session = h.guard.session(p.spec.Shard)
-	err := h.guard.start(func(uint64, uint64) sm.IOnDiskStateMachine { return m }, rc)
+	err := h.guard.start(role != roleInitial, func(uint64, uint64) sm.IOnDiskStateMachine { return m }, rc)
 	if err != nil {
 		p.machine.Store(nil)
 		return fmt.Errorf("replication: starting %s: %w", p.name(), err)
 	}
-	if len(p.r.record().Membership.Addresses) == 1 {
+	if p.r.votesAlone() {
 		h.mu.Lock()
 		h.mu.campaign[p] = true
 		h.mu.Unlock()
@@ -436,7 +438,7 @@ func (h *Host) campaignRound() (more bool) {
 	h.mu.Unlock()
 	for _, p := range waiting {
 		_, _, led := h.guard.leader(p.spec.Shard)
-		if led || p.stopped() {
+		if led || p.stopped() || !p.r.votesAlone() {
 			h.mu.Lock()
 			delete(h.mu.campaign, p)
 			h.mu.Unlock()

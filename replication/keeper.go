@@ -92,6 +92,7 @@ func (h *Host) housekeep() {
 		if !h.disk.braked.Load() && h.disk.free.Load() >= restartRoom {
 			h.restartFull()
 		}
+		h.recordMemberships()
 		if now := h.now(); now.Sub(last) >= h.cfg.RetentionCheckInterval || now.Before(last) {
 			last = now
 			h.retainAll(now)

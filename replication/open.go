@@ -64,11 +64,7 @@ func (p *Partition) open(create bool) error {
 // createFiles makes an empty replica: first the log, then the slot that makes it count. A half-made one, left by a crash, is made again.
 func (p *Partition) createFiles(r *replica) error {
 	h := p.host
-	members := map[uint64]string{p.spec.Replica: h.name}
-	if p.spec.members != nil {
-		members = p.spec.members
-	}
-	record, bootstrap := genesisRecord(p.spec.Shard, members), genesisBootstrap(members)
+	start, slot := p.birth()
 	id := segment.Identity{Cluster: h.cfg.Node.Cluster, Topic: p.spec.TopicID, Partition: p.spec.Partition, Key: r.key}
 	if err := h.cfg.FS.RemoveAll(r.dir); err != nil {
 		return fmt.Errorf("replication: %w", err)
@@ -76,17 +72,16 @@ func (p *Partition) createFiles(r *replica) error {
 	if err := h.cfg.FS.MkdirAll(r.dir); err != nil {
 		return fmt.Errorf("replication: %w", err)
 	}
-	log, err := segment.Create(h.tuned(p, h.segmentOptions(r, firstGeneration, id)), segment.Start{FirstIndex: genesisIndex + 1, PrevTerm: genesisTerm})
+	log, err := segment.Create(h.tuned(p, h.segmentOptions(r, firstGeneration, id)), start)
 	if err != nil {
 		return err
 	}
 	if err := log.Close(true); err != nil {
 		return err
 	}
-	slots, err := segment.CreateSlotFile(h.cfg.FS, r.dir, segment.Slot{
-		Generation: firstGeneration, Term: genesisTerm, Commit: genesisIndex, Mark: genesisIndex, BootID: h.bootID, Clean: true,
-		Identity: id, Created: h.now().UnixNano(), Snapshots: [][]byte{pb.MustMarshal(&record)}, Bootstrap: pb.MustMarshal(&bootstrap),
-	})
+	slot.Generation, slot.BootID, slot.Clean = firstGeneration, h.bootID, true
+	slot.Identity, slot.Created = id, h.now().UnixNano()
+	slots, err := segment.CreateSlotFile(h.cfg.FS, r.dir, slot)
 	if err != nil {
 		return err
 	}
@@ -134,7 +129,7 @@ func (p *Partition) openFiles(r *replica, durable uint64) (err error) {
 		}
 		return err
 	}
-	if last := log.LastIndex(); slot.Commit > last && slot.Commit > records[len(records)-1].Index {
+	if last := log.LastIndex(); slot.Commit > last && slot.Commit > newestRecord(records).Index {
 		return fmt.Errorf("%w: %s ends at Raft index %d and %d was committed", errLostEntries, r.dir, last, slot.Commit)
 	}
 	p.reportRecovery(slot, log, rec)

@@ -22,6 +22,10 @@ type PartitionSpec struct {
 	Replica   uint64
 	Internal  bool // not held back by the disk brake
 	Settings  Settings
+	// Join says that the replica was not in the group when that was made: its files begin empty, and the leader hands it its log.
+	Join bool
+	// Learner says that it is added without a vote at first. Like Join it counts when the files are made; they remember it.
+	Learner bool
 
 	members map[uint64]string // replica id to node name of a new group; nil: this replica alone
 }
@@ -63,6 +67,7 @@ type Partition struct {
 
 	hw       atomic.Int64 // high watermark: the end of what is committed, as far as known here
 	dirty    atomic.Bool  // it stands on the keeper's list
+	changing sync.Mutex   // held while the membership is changed
 	refused  atomic.Bool  // dragonboat took no proposal: who got ErrBusy is to be woken
 	appended atomic.Int64 // bytes proposed since the last checkpoint
 
@@ -243,7 +248,7 @@ func (p *Partition) loadFold(log *segment.Log) error {
 		cp = segment.Checkpoint{Index: log.FirstIndex() - 1, Offset: log.StartOffset()}
 	}
 	p.r.mu.Lock()
-	saved := p.r.mu.records[len(p.r.mu.records)-1]
+	saved := newestRecord(p.r.mu.records)
 	p.r.mu.Unlock()
 	if saved.Index > cp.Index {
 		if err := foldUpTo(log, f, &cp, saved.Index); err != nil {
@@ -257,7 +262,7 @@ func (p *Partition) loadFold(log *segment.Log) error {
 	p.r.mu.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.mu.fold, p.mu.applied, p.mu.saved, p.mu.end = f, max(cp.Index, genesisIndex), cp.Index, cp.Offset
+	p.mu.fold, p.mu.applied, p.mu.saved, p.mu.end = f, cp.Index, cp.Index, cp.Offset
 	// What readers have seen stays to be seen while a replica that was started again replays.
 	p.hw.Store(max(cp.Offset, min(p.hw.Load(), log.EndOffset())))
 	return nil

@@ -41,6 +41,10 @@ func genesisBootstrap(members map[uint64]string) pb.Bootstrap {
 func (r *replica) record() pb.Snapshot {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.recordLocked()
+}
+
+func (r *replica) recordLocked() pb.Snapshot {
 	if n := len(r.mu.records); n > 0 && r.mu.records[n-1].Index > r.mu.handed.Index {
 		return r.mu.records[n-1]
 	}
@@ -49,6 +53,12 @@ func (r *replica) record() pb.Snapshot {
 
 func (r *replica) saveRecord(s pb.Snapshot) {
 	r.mu.Lock()
+	// dragonboat starts behind the record, so the log must reach there whatever happens.
+	if log := r.mu.log; s.Index > log.DurableIndex() && !r.latched.Load() {
+		if err := log.Sync(); err != nil {
+			r.latchLocked(err)
+		}
+	}
 	n := len(r.mu.records)
 	if n > 0 && r.mu.records[n-1].Index >= s.Index {
 		r.mu.Unlock()
@@ -62,7 +72,8 @@ func (r *replica) saveRecord(s pb.Snapshot) {
 	r.commitSlot()
 }
 
-// loadRecords decodes the slot's records. Their files in dragonboat's memory are gone, so each is a dummy now.
+// loadRecords decodes the slot's records. Their files in dragonboat's memory are gone, so each is a dummy now. Only a replica that has joined and
+// was handed nothing yet has none.
 func loadRecords(slot segment.Slot) ([]pb.Snapshot, error) {
 	var out []pb.Snapshot
 	for _, b := range slot.Snapshots {
@@ -73,10 +84,18 @@ func loadRecords(slot segment.Slot) ([]pb.Snapshot, error) {
 		s.Dummy = true
 		out = append(out, s)
 	}
-	if len(out) == 0 {
+	if len(out) == 0 && slot.Role == roleInitial {
 		return nil, errors.New("replication: the slot holds no snapshot record")
 	}
 	return out, nil
+}
+
+// newestRecord is the last one, the empty one when there is none.
+func newestRecord(records []pb.Snapshot) pb.Snapshot {
+	if len(records) == 0 {
+		return pb.Snapshot{}
+	}
+	return records[len(records)-1]
 }
 
 // startRecord makes the record that dragonboat starts from: the newest saved one moved up to the fold's checkpoint, if no membership
