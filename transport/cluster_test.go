@@ -5,11 +5,14 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
 // A node without a cluster takes and makes nothing but streams, and from SetCluster on everything.
-func TestSetCluster(t *testing.T) {
+func TestSetCluster(t *testing.T) { synctest.Test(t, setCluster) }
+
+func setCluster(t *testing.T) {
 	m := newTestNetwork(t, 1)
 	fresh, member := newRecorder(), newRecorder()
 	a, b := testOptions(1, m.Host("a")), testOptions(2, m.Host("b"))
@@ -36,6 +39,7 @@ func TestSetCluster(t *testing.T) {
 			t.Errorf("without a cluster: %v", err)
 		}
 	}
+	synctest.Wait() // whatever its link to node 2 does without a cluster is done
 	if s := one.Stats(); s.Dials != 0 || one.PeerState(2).Status != PeerUnknown || one.Cluster() != (ClusterID{}) {
 		t.Errorf("%+v, %+v", s, one.PeerState(2))
 	}

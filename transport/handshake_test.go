@@ -205,9 +205,11 @@ func TestAnswerIsJudged(t *testing.T) {
 			if !errors.Is(err, c.is) || !errors.Is(err, ErrUnreachable) {
 				t.Error(err)
 			}
-			if stream, err := n.OpenStream(testContext(t), "b"); !errors.Is(err, c.stream) {
+			stream, err := n.OpenStream(testContext(t), "b")
+			if !errors.Is(err, c.stream) {
 				t.Errorf("stream: %v", err)
-			} else if err == nil {
+			}
+			if err == nil {
 				_ = stream.Close()
 			}
 			state := rec.waitState(t, 2, c.status)

@@ -13,24 +13,14 @@ type rawStream struct {
 	close func() error
 }
 
-// politeCloser is a connection that can tell the other side that what it sent is all. Close of a user's stream uses it; what ends a
-// stream against its user's will does not wait for that.
-type politeCloser interface{ closePolitely() error }
-
 // newRawStream makes Close end what Node.Close would end. False if the node is closed.
 func (n *Node) newRawStream(conn net.Conn) (*rawStream, bool) {
 	s := &rawStream{Conn: conn}
 	s.close = sync.OnceValue(func() error {
-		defer n.untrack(conn)
-		if polite, ok := conn.(politeCloser); ok {
-			return polite.closePolitely()
-		}
+		n.untrack(conn)
 		return conn.Close()
 	})
-	return s, n.track(conn, func(error) {
-		n.untrack(conn)
-		_ = conn.Close()
-	})
+	return s, n.track(conn, func(error) { _ = s.Close() })
 }
 
 // Close ends the stream. Blocked calls return, and the other side reads what was written, then the end. Further calls return the same.
@@ -39,8 +29,9 @@ func (s *rawStream) Close() error { return s.close() }
 // OpenStream makes a connection for raw bytes, both ways, to whatever node is at an address, this one included. The two need not belong
 // to one cluster, nor to any, and incarnations do not matter: the nodes are proved to each other where the transport authenticates
 // (CheckIdentity, with the id that each claims), and nothing more. ctx bounds only making the connection, which lives until it is closed
-// or the Node is. Nothing is sent on it that the caller did not write: deadlines are the caller's. Errors wrap ErrUnreachable and the
-// cause, which may be a *RefusedError (ErrNotServed, ErrBusy, ErrIdentity, ErrVersion), ctx's error or ErrClosed.
+// or the Node is. Nothing is sent on it that the caller did not write: deadlines are the caller's, and so is telling an end from a cut,
+// since whoever sits on the wire can end it, over TLS, too. Errors wrap ErrUnreachable and the cause, which may be a *RefusedError
+// (ErrNotServed, ErrBusy, ErrIdentity, ErrVersion), ctx's error or ErrClosed.
 func (n *Node) OpenStream(ctx context.Context, addr string) (net.Conn, error) {
 	n.stats.dials.Add(1)
 	s, err := n.openRaw(ctx, addr)
@@ -58,7 +49,7 @@ func (n *Node) openRaw(ctx context.Context, addr string) (*rawStream, error) {
 	}
 	s, ok := n.newRawStream(conn)
 	if !ok {
-		_ = conn.Close()
+		_ = s.Close()
 		return nil, ErrClosed
 	}
 	return s, nil

@@ -197,6 +197,26 @@ func TestRawStreamIsRefused(t *testing.T) {
 	}
 }
 
+// A handshake that fails behind our consent takes no place for ever.
+func TestRawStreamThatNeverStood(t *testing.T) {
+	m := newTestNetwork(t, 1)
+	b := testOptions(2, m.Host("b"))
+	b.ListenAddress, b.StreamsMax, b.OnStream = "b", 1, echo
+	two := startNode(t, b)
+	one := startNode(t, testOptions(1, m.Host("a")))
+	m.SetLink("b", "a", Link{Break: 1}) // the answer does not arrive
+	for range 3 {
+		if _, err := one.OpenStream(testContext(t), "b"); !errors.Is(err, syscall.ECONNRESET) {
+			t.Error(err)
+		}
+	}
+	m.SetLink("b", "a", Link{})
+	for two.Stats().Conns > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	openStream(t, one, "b")
+}
+
 // A context bounds dial and handshake.
 func TestRawStreamIsGivenUp(t *testing.T) {
 	m := newTestNetwork(t, 1)
@@ -262,55 +282,6 @@ func TestRawStreamIdentity(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 		})
-	}
-}
-
-// A Close that would have to tell a peer that does not read does not wait for it.
-func TestRawStreamCloseDoesNotWait(t *testing.T) {
-	m := newTestNetwork(t, 1)
-	ca := newAuthority(t, "ca")
-	tr := func(name string) *MutualTLS {
-		o := ca.write(t, t.TempDir(), name, time.Now().Add(time.Hour))
-		o.Inner = m.Host(name)
-		made, err := NewMutualTLS(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return made
-	}
-	release := make(chan struct{})
-	a, b := testOptions(1, tr("a")), testOptions(2, tr("b"))
-	a.CheckIdentity, b.CheckIdentity = anyIdentity, anyIdentity
-	b.ListenAddress, b.OnStream = "b", func(Peer, net.Conn) { <-release }
-	startNode(t, b)
-	defer close(release)
-	one := startNode(t, a)
-	conn := openStream(t, one, "b")
-	// What the network holds is full, but for less than a farewell.
-	raw := conn.(*rawStream).Conn.(*tlsConn).raw.(*memoryConn)
-	for {
-		raw.out.mu.Lock()
-		room := memoryWindow - raw.out.size
-		raw.out.mu.Unlock()
-		if room <= 20 {
-			break
-		}
-		if _, err := conn.Write(make([]byte, max(1, min(room-50, 16<<10)))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	closed := make(chan error, 1)
-	go func() { closed <- conn.Close() }()
-	select {
-	case err := <-closed:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(4 * time.Second): // TLS by itself would wait 5 s
-		t.Error("close waits")
-	}
-	if s := one.Stats(); s.Conns != 0 {
-		t.Errorf("%+v", s)
 	}
 }
 

@@ -185,14 +185,3 @@ func (c *tlsConn) Read(p []byte) (int, error) {
 
 // Close closes at once, without the alert for which TLS would wait: our frames have lengths, so a cut is seen.
 func (c *tlsConn) Close() error { return c.raw.Close() }
-
-// farewellTime bounds closePolitely. It is only needed when the other side does not read.
-const farewellTime = 200 * time.Millisecond
-
-// closePolitely tells the other side that this is the end and not a cut, for users of a raw stream, who know no lengths.
-func (c *tlsConn) closePolitely() error {
-	timer := time.AfterFunc(farewellTime, func() { _ = c.raw.Close() })
-	defer timer.Stop()
-	_ = c.Conn.Close() // whether the farewell arrived is nothing that its user could act on
-	return nil
-}
