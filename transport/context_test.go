@@ -5,11 +5,14 @@ import (
 	"errors"
 	"io"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
 // A context that ends, ends every step of everything that was given it.
-func TestContextEndsEachStep(t *testing.T) {
+func TestContextEndsEachStep(t *testing.T) { synctest.Test(t, contextEndsEachStep) }
+
+func contextEndsEachStep(t *testing.T) {
 	m := newTestNetwork(t, 1)
 	a, b := testOptions(1, m.Host("a")), testOptions(2, m.Host("b"))
 	a.DialTimeout, a.HandshakeTimeout, a.PullStallTimeout = time.Minute, time.Minute, time.Minute
@@ -76,24 +79,21 @@ func TestContextEndsEachStep(t *testing.T) {
 			return s.Err()
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(context.Background())
-			timer := time.AfterFunc(50*time.Millisecond, cancel)
-			defer timer.Stop()
-			defer cancel()
-			done := make(chan error, 1)
-			go func() { done <- step(ctx) }()
-			limit := time.NewTimer(patience)
-			defer limit.Stop()
-			select {
-			case err := <-done:
-				if !errors.Is(err, context.Canceled) {
-					t.Error(err)
-				}
-			case <-limit.C:
-				t.Fatal("it goes on")
+		// In virtual time: it is cancelled when it has got as far as it gets.
+		ctx, cancel := context.WithCancel(context.Background())
+		timer := time.AfterFunc(50*time.Millisecond, cancel)
+		done := make(chan error, 1)
+		go func() { done <- step(ctx) }()
+		select {
+		case err := <-done:
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: %v", name, err)
 			}
-		})
+		case <-time.After(patience):
+			t.Fatalf("%s goes on", name)
+		}
+		timer.Stop()
+		cancel()
 	}
 	if err := <-cancelled; !errors.Is(err, context.Canceled) {
 		t.Errorf("the handler's context: %v", err)

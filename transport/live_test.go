@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -155,7 +156,9 @@ func TestAcceptIsTriedAgain(t *testing.T) {
 }
 
 // An inbound connection of a peer that falls silent is closed and reported.
-func TestSilentPeerIsClosed(t *testing.T) {
+func TestSilentPeerIsClosed(t *testing.T) { synctest.Test(t, silentPeerIsClosed) }
+
+func silentPeerIsClosed(t *testing.T) {
 	m := newTestNetwork(t, 1)
 	rec := newRecorder()
 	b := testOptions(2, m.Host("b"))

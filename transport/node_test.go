@@ -148,7 +148,9 @@ func TestOptionsAreValidated(t *testing.T) {
 	}
 }
 
-func TestCloseWhateverBlocks(t *testing.T) {
+func TestCloseWhateverBlocks(t *testing.T) { synctest.Test(t, closeWhateverBlocks) }
+
+func closeWhateverBlocks(t *testing.T) {
 	m := newTestNetwork(t, 1)
 	release := make(chan struct{})
 	a, b := testOptions(1, m.Host("a")), testOptions(2, m.Host("b"))

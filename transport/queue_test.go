@@ -8,11 +8,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
 // A peer that does not read fills its own queue and nothing else.
-func TestSlowPeerBlocksNobody(t *testing.T) {
+func TestSlowPeerBlocksNobody(t *testing.T) { synctest.Test(t, slowPeerBlocksNobody) }
+
+func slowPeerBlocksNobody(t *testing.T) {
 	m := newTestNetwork(t, 1)
 	release := make(chan struct{})
 	slow, quick := testOptions(2, m.Host("slow")), testOptions(3, m.Host("quick"))

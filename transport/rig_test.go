@@ -12,7 +12,7 @@ import (
 var testCluster = ClusterID{1, 2, 3}
 
 // patience is how long a test waits for what should happen soon.
-const patience = 10 * time.Second
+const patience = 30 * time.Second
 
 func testContext(t testing.TB) context.Context {
 	t.Helper()
@@ -99,13 +99,13 @@ func (r *recorder) waitState(t testing.TB, id int32, status PeerStatus) PeerStat
 	return found
 }
 
-// testOptions are quick to time out.
+// testOptions try again soon, and have the patience that a busy machine needs.
 func testOptions(id int32, tr Transport) Options {
 	return Options{
 		ID: id, ClusterID: testCluster, Transport: tr,
-		PingInterval: 100 * time.Millisecond, DeadPeerTimeout: 1500 * time.Millisecond,
+		PingInterval: 100 * time.Millisecond, DeadPeerTimeout: 5 * time.Second,
 		BackoffMin: 5 * time.Millisecond, BackoffMax: 50 * time.Millisecond,
-		DialTimeout: time.Second, HandshakeTimeout: time.Second, PullStallTimeout: time.Second,
+		DialTimeout: 5 * time.Second, HandshakeTimeout: 5 * time.Second, PullStallTimeout: 5 * time.Second,
 		OnRequest: func(_ context.Context, _ Peer, payload []byte) ([]byte, error) { return payload, nil },
 	}
 }
