@@ -3,6 +3,7 @@ package billet
 import (
 	"context"
 	"errors"
+	"fmt"
 )
 
 // Errors to branch on with errors.Is. Every error that a method returns wraps
@@ -61,6 +62,12 @@ var (
 	// ErrBusy means that a partition's in-flight budget is used up. Nothing was
 	// written. Retriable.
 	ErrBusy = errors.New("too much in flight")
+	// ErrNotEnoughReplicas means that fewer replicas are in sync than the topic's
+	// min.insync.replicas demands. Nothing was written, unless the error also wraps
+	// ErrAmbiguous: then the record is there, and too few replicas were seen to have
+	// it in time. Retriable; a retry by the user in the second case makes a
+	// duplicate, one by an idempotent Producer does not.
+	ErrNotEnoughReplicas = errors.New("not enough replicas in sync")
 	// ErrDiskFull means that the disk is full or its free space fell below
 	// DiskReserve. Nothing was written. Retriable: it recovers by itself when
 	// space returns; reads go on.
@@ -98,6 +105,10 @@ var (
 	ErrNotAssigned = errors.New("partition is not assigned to the consumer")
 )
 
+// errNotEnoughAfterAppend is the case of ErrNotEnoughReplicas where the record is
+// there.
+var errNotEnoughAfterAppend = fmt.Errorf("%w, and the %w", ErrNotEnoughReplicas, ErrAmbiguous)
+
 // What to do about some errors, as the end of their messages.
 const (
 	adviceUnknownTopic = "create it, or ask Topics for those there are"
@@ -107,7 +118,7 @@ const (
 
 // retriableErrors are those after which the same call may succeed.
 var retriableErrors = []error{
-	ErrBufferFull, ErrAmbiguous, ErrNotLeader, ErrBusy, ErrDiskFull,
+	ErrBufferFull, ErrAmbiguous, ErrNotLeader, ErrBusy, ErrDiskFull, ErrNotEnoughReplicas,
 }
 
 // finalErrors win over a retriable cause that is wrapped with them.

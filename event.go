@@ -19,6 +19,16 @@ const (
 	EventWritable EventKind = "writable"
 	// EventLeaderLost: this node leads the partition no longer.
 	EventLeaderLost EventKind = "leader-lost"
+	// EventISRShrink: replicas of a partition that this node leads are in sync no
+	// longer. Detail names those that are.
+	EventISRShrink EventKind = "isr-shrink"
+	// EventISRGrow: replicas are in sync again.
+	EventISRGrow EventKind = "isr-grow"
+	// EventUnderReplicated: a partition that this node leads has fewer replicas in
+	// sync than it should.
+	EventUnderReplicated EventKind = "under-replicated"
+	// EventFullyReplicated: all of them are in sync again.
+	EventFullyReplicated EventKind = "fully-replicated"
 	// EventTailCut: recovery cut the torn end of a partition, which was never
 	// acknowledged as durable. Offset is the end from now on.
 	EventTailCut EventKind = "tail-cut"
@@ -91,7 +101,7 @@ func (e Event) String() string {
 func (k EventKind) severe() bool {
 	switch k {
 	case EventUnsyncedLost, EventQuarantined, EventPartitionFailed, EventDiskFull,
-		EventJournalOff, EventInternal, EventsDropped:
+		EventUnderReplicated, EventJournalOff, EventInternal, EventsDropped:
 		return true
 	}
 	return false

@@ -265,19 +265,23 @@ func (l *Log) forgetConsumer(c *Consumer) {
 
 // eventKinds translates the kinds of events from below.
 var eventKinds = map[replication.EventKind]EventKind{
-	replication.EventLeader:         EventWritable,
-	replication.EventLeaderLost:     EventLeaderLost,
-	replication.EventTailCut:        EventTailCut,
-	replication.EventUnsyncedLost:   EventUnsyncedLost,
-	replication.EventQuarantined:    EventQuarantined,
-	replication.EventReplicaFailed:  EventPartitionFailed,
-	replication.EventReplicaRestart: EventPartitionRestarted,
-	replication.EventDiskFull:       EventDiskFull,
-	replication.EventDiskFree:       EventDiskFree,
-	replication.EventJournalOff:     EventJournalOff,
-	replication.EventRaftParked:     EventInternal,
-	replication.EventRetention:      EventRetention,
-	replication.EventOrphan:         EventOrphan,
+	replication.EventLeader:          EventWritable,
+	replication.EventLeaderLost:      EventLeaderLost,
+	replication.EventISRShrink:       EventISRShrink,
+	replication.EventISRGrow:         EventISRGrow,
+	replication.EventUnderReplicated: EventUnderReplicated,
+	replication.EventReplicated:      EventFullyReplicated,
+	replication.EventTailCut:         EventTailCut,
+	replication.EventUnsyncedLost:    EventUnsyncedLost,
+	replication.EventQuarantined:     EventQuarantined,
+	replication.EventReplicaFailed:   EventPartitionFailed,
+	replication.EventReplicaRestart:  EventPartitionRestarted,
+	replication.EventDiskFull:        EventDiskFull,
+	replication.EventDiskFree:        EventDiskFree,
+	replication.EventJournalOff:      EventJournalOff,
+	replication.EventRaftParked:      EventInternal,
+	replication.EventRetention:       EventRetention,
+	replication.EventOrphan:          EventOrphan,
 }
 
 func translateEvent(e replication.Event) Event {

@@ -83,7 +83,9 @@ type appendResult = replication.AppendResult
 // seamErrors maps errors from below to public ones. The first that fits counts.
 var seamErrors = []struct{ below, public error }{
 	{vfs.ErrLocked, ErrLocked},
+	{replication.ErrNotEnoughReplicasAfterAppend, errNotEnoughAfterAppend},
 	{replication.ErrAmbiguous, ErrAmbiguous},
+	{replication.ErrNotEnoughReplicas, ErrNotEnoughReplicas},
 	{replication.ErrQuarantined, ErrQuarantined},
 	{replication.ErrDiskFull, ErrDiskFull},
 	{syscall.ENOSPC, ErrDiskFull},

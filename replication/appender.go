@@ -143,6 +143,11 @@ func (p *Partition) appendLocked(b batch.Batch, o AppendOptions, done func(Appen
 			return failed(fmt.Errorf("%w (%s)", err, p.name()))
 		}
 	}
+	if o.Acks == AcksAll {
+		if err := p.admitISR(s.MinInsyncReplicas); err != nil {
+			return failed(err)
+		}
+	}
 	stamp, err := p.stamp(b, s)
 	if err != nil {
 		return failed(err)
@@ -213,14 +218,19 @@ func (p *Partition) enqueue(b batch.Batch, w *waiter, done func(AppendResult)) (
 			return AppendResult{Offset: -1}, true, nil
 		}
 		if at, ok := known.find(epoch, w.first, w.last); ok {
-			return AppendResult{Offset: at, Timestamp: w.stamp}, true, nil
+			res = AppendResult{Offset: at, Timestamp: w.stamp}
+			if w.acks == AcksAll && p.holdLocked(p.mu.applied, []completion{{done, res}}) {
+				p.host.isr.watch(p) // nothing may be applied whose end would look at it
+				res.Offset = -1
+			}
+			return res, true, nil
 		}
 		lastEpoch, lastSeq, seen := newestSequence(fly, known)
 		if err := judge(id, epoch, w.first, seen, lastEpoch, lastSeq); err != nil {
 			return res, false, fmt.Errorf("%w (%s)", err, p.name())
 		}
 	}
-	if p.mu.waiters.len() >= MaxInFlightBatches || (p.mu.bytes > 0 && p.mu.bytes+int64(w.size) > p.host.cfg.MaxInFlightBytes) {
+	if p.mu.waiters.len()+len(p.mu.held) >= MaxInFlightBatches || (p.mu.bytes > 0 && p.mu.bytes+int64(w.size) > p.host.cfg.MaxInFlightBytes) {
 		return res, false, fmt.Errorf("%w: %s has %d batches, %d bytes in flight", ErrBusy, p.name(), p.mu.waiters.len(), p.mu.bytes)
 	}
 	if w.acks == AcksNone {
@@ -310,7 +320,7 @@ func (p *Partition) unqueue(w *waiter) bool {
 }
 
 // applyLocked takes a batch that took effect: the fold, the high watermark, and those who wait for it or for one before it.
-func (p *Partition) applyLocked(b batch.Batch, ready []completion) []completion {
+func (p *Partition) applyLocked(b batch.Batch, index uint64, ready []completion) []completion {
 	p.mu.fold.apply(b)
 	base, next, epoch := b.BaseOffset(), b.NextOffset(), b.LeaderEpoch()
 	p.mu.end = next
@@ -321,7 +331,11 @@ func (p *Partition) applyLocked(b batch.Batch, ready []completion) []completion 
 		p.mu.waiters.pop()
 		p.forgetLocked(w)
 		if w.base == base && int32(w.epoch) == epoch {
+			answered := len(ready)
 			ready = w.finish(AppendResult{Offset: base, Timestamp: w.stamp}, ready)
+			if w.acks == AcksAll && p.holdLocked(index, ready[answered:]) {
+				ready = ready[:answered]
+			}
 		} else {
 			ready = w.finish(AppendResult{Offset: -1, Err: fmt.Errorf("%w: %s: another batch took offset %d", ErrNotLeader, p.name(), w.base)}, ready)
 		}

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// Close stops everything, saves every fold, and leaves the files clean: the next open replays nothing. It gives up waiting for Raft when
+// Close hands over what this node leads, for a second at most, stops everything, saves every fold, and leaves the files clean: the next open replays nothing. It gives up waiting for Raft when
 // ctx ends. A second Close waits for the first and returns nil.
 func (h *Host) Close(ctx context.Context) error {
 	h.mu.Lock()
@@ -22,6 +22,7 @@ func (h *Host) Close(ctx context.Context) error {
 	h.mu.closed = true
 	h.mu.Unlock()
 	defer close(h.done)
+	h.handOverAll(ctx)
 	for _, p := range h.Partitions() {
 		p.loseLeadership(fmt.Errorf("%w: %s: closed while the batch was in flight", ErrAmbiguous, p.name()), StateClosed, nil)
 	}
@@ -35,6 +36,13 @@ func (h *Host) Close(ctx context.Context) error {
 	h.tasks.Wait()
 	unsubscribeRaftLog(h)
 	return errors.Join(err, h.closeReplicas(err == nil), h.closeJournal())
+}
+
+// handOverAll spares the other nodes an election.
+func (h *Host) handOverAll(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, handOverTimeout)
+	defer cancel()
+	h.HandOver(ctx)
 }
 
 // awaitOps waits for the calls that began before Close did.

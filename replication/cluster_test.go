@@ -23,10 +23,13 @@ type trio struct {
 	parts []*Partition
 }
 
-func newTrio(t *testing.T) *trio {
+func newTrio(t *testing.T) *trio { return newTrioWith(t, func(*testNode) {}) }
+
+func newTrioWith(t *testing.T, tune func(*testNode)) *trio {
 	c := &trio{t: t, net: newTestNet(t, 1), nodes: make([]*testNode, 3), parts: make([]*Partition, 3)}
 	for i := range c.nodes {
 		c.nodes[i] = &testNode{t: t, fs: vfs.OS, dir: filepath.Join(t.TempDir(), fmt.Sprint(i)), id: int32(i + 1), net: c.net}
+		tune(c.nodes[i])
 		c.nodes[i].open()
 	}
 	for i := range c.nodes {

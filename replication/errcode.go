@@ -14,6 +14,7 @@ var errorCodes = []struct {
 	code uint16
 	err  error
 }{
+	{22, ErrNotEnoughReplicasAfterAppend}, // an ErrAmbiguous too
 	{1, ErrAmbiguous},
 	{2, ErrNotLeader},
 	{3, ErrBusy},
@@ -35,7 +36,6 @@ var errorCodes = []struct {
 	{19, ErrNodeExists},
 	{20, ErrUnknownNode},
 	{21, ErrNotEnoughReplicas},
-	{22, ErrNotEnoughReplicasAfterAppend},
 	{23, ErrMembership},
 	{30, segment.ErrCompacted},
 	{31, segment.ErrUnavailable},

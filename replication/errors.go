@@ -1,6 +1,9 @@
 package replication
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // Errors to branch on. Those marked retriable may be gone when the same call is made again.
 var (
@@ -11,6 +14,11 @@ var (
 	// ErrAmbiguous means that the batch was proposed and its fate is unknown: it may be there or not. Retriable; only an
 	// idempotent producer can retry it without risking a duplicate.
 	ErrAmbiguous = errors.New("replication: outcome unknown")
+	// ErrNotEnoughReplicas means that fewer replicas are in sync than min.insync.replicas demands for acks=all. Nothing was appended. Retriable.
+	ErrNotEnoughReplicas = errors.New("replication: not enough replicas in sync")
+	// ErrNotEnoughReplicasAfterAppend means that the batch was appended and committed, and that fewer replicas than min.insync.replicas, which is set above
+	// the majority, were seen to have it in time. It is an ErrAmbiguous: who retries it without idempotence writes it twice.
+	ErrNotEnoughReplicasAfterAppend = fmt.Errorf("%w: appended, but on fewer replicas than min.insync.replicas", ErrAmbiguous)
 	// ErrOutOfOrderSequence means that a producer's batch does not follow its last one. Nothing was appended.
 	ErrOutOfOrderSequence = errors.New("replication: producer sequence out of order")
 	// ErrProducerFenced means that a newer epoch of the producer exists. Nothing was appended.
@@ -47,9 +55,4 @@ var (
 	ErrUnknownNode = errors.New("replication: unknown node")
 	// ErrMembership means that a group does not take a membership change: it breaks a rule, or the replica is not what the change presumes.
 	ErrMembership = errors.New("replication: membership change refused")
-	// ErrNotEnoughReplicas means that fewer replicas are in sync than min.insync.replicas asks for. Nothing was appended. Retriable.
-	ErrNotEnoughReplicas = errors.New("replication: not enough replicas in sync")
-	// ErrNotEnoughReplicasAfterAppend means that a batch was appended and committed, and that fewer replicas than min.insync.replicas had it
-	// when the wait was over. Consumers may see it. Retriable; only an idempotent producer can retry it without a duplicate.
-	ErrNotEnoughReplicasAfterAppend = errors.New("replication: appended, but not enough replicas in sync")
 )

@@ -35,7 +35,7 @@ const (
 
 	deploymentID     = 1 // equal on every node; clusters are told apart by our own handshake
 	keepAllEntries   = 1 << 62
-	electionTicks    = 15
+	electionTicks    = 12
 	heartbeatTicks   = 1
 	maxQueueBytes    = 64 << 20 // of dragonboat's send and receive queues
 	campaignInterval = 3 * time.Millisecond
@@ -61,8 +61,11 @@ type HostConfig struct {
 	MaxInFlightBytes int64
 	// RetentionCheckInterval is how often retention is applied. Default: DefaultRetentionCheckInterval.
 	RetentionCheckInterval time.Duration
-	// TickInterval is Raft's clock: an election takes 15 ticks when a leader is silent. Default: DefaultTickInterval.
+	// TickInterval is Raft's clock: a silent leader is replaced after 12 to 24 ticks. Default: DefaultTickInterval.
 	TickInterval time.Duration
+	// ReplicaLagTimeMax is Kafka's replica.lag.time.max.ms: a replica that was silent or behind for longer is not in sync. It also bounds how long
+	// an answer waits for min.insync.replicas. Default: DefaultReplicaLagTimeMax; kept between its Min and Max.
+	ReplicaLagTimeMax time.Duration
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time
 
@@ -96,6 +99,10 @@ func (c *HostConfig) ensureDefaults() {
 	if c.TickInterval == 0 {
 		c.TickInterval = DefaultTickInterval
 	}
+	if c.ReplicaLagTimeMax == 0 {
+		c.ReplicaLagTimeMax = DefaultReplicaLagTimeMax
+	}
+	c.ReplicaLagTimeMax = min(max(c.ReplicaLagTimeMax, MinReplicaLagTimeMax), MaxReplicaLagTimeMax)
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -122,6 +129,8 @@ type Host struct {
 	pulls      atomic.Pointer[pullHandler]
 	peerStates peerWatchers
 	leadership leadershipWatchers
+	isr        *isr
+	failover   *failover
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -149,7 +158,7 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	h := &Host{
 		cfg: cfg, logger: cfg.Logger, bootID: readBootID(), name: nodeName(cfg.Node.ID),
 		disk:      disk{fs: cfg.FS, dir: cfg.Dir, reserve: cfg.DiskReserve},
-		elections: newElections(), keeper: keeper{wake: make(chan struct{}, 1)},
+		elections: newElections(), keeper: keeper{wake: make(chan struct{}, 1)}, isr: newISR(), failover: newFailover(),
 		ctx: ctx, cancel: cancel, campaignWake: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	h.cfg.FS = timedFS{cfg.FS, &h.syncs}
@@ -174,6 +183,8 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	h.tasks.Go(h.keep)
 	h.tasks.Go(h.housekeep)
 	h.tasks.Go(h.campaign)
+	h.tasks.Go(h.watchReplicas)
+	h.startFailover()
 	return h, nil
 }
 
@@ -285,6 +296,7 @@ func (h *Host) openRaft() error {
 		RTTMillisecond:      uint64(h.cfg.TickInterval.Milliseconds()),
 		RaftAddress:         h.name,
 		RaftEventListener:   h,
+		SystemEventListener: memberEvents{host: h},
 		MaxSendQueueSize:    maxQueueBytes,
 		MaxReceiveQueueSize: maxQueueBytes,
 		Expert: config.ExpertConfig{
@@ -393,6 +405,7 @@ func (p *Partition) startRaft() error {
 	role := p.r.role()
 	rc.IsNonVoting = role == roleLearner
 	p.session = h.guard.session(p.spec.Shard)
+	p.setVoters(p.r.record().Membership.Addresses)
 	err := h.guard.start(role != roleInitial, func(uint64, uint64) sm.IOnDiskStateMachine { return m }, rc)
 	if err != nil {
 		p.machine.Store(nil)

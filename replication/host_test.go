@@ -32,6 +32,8 @@ type testNode struct {
 	lives   uint64
 	journal int64            // bytes; 0: 2 MiB
 	now     func() time.Time // nil: the machine's
+	lag     time.Duration    // ReplicaLagTimeMax
+	tick    time.Duration    // 0: 20 ms
 	events  chan Event
 	host    *Host
 }
@@ -53,10 +55,13 @@ func (n *testNode) open() {
 	if n.journal == 0 {
 		n.journal = 2 << 20
 	}
+	if n.tick == 0 {
+		n.tick = 20 * time.Millisecond
+	}
 	n.events = make(chan Event, 1024)
 	events := n.events
 	n.host, err = OpenHost(HostConfig{
-		FS: n.fs, Dir: n.dir, Node: identity, JournalBytes: n.journal, TickInterval: 20 * time.Millisecond, peers: n.peers, Now: n.now,
+		FS: n.fs, Dir: n.dir, Node: identity, JournalBytes: n.journal, TickInterval: n.tick, ReplicaLagTimeMax: n.lag, peers: n.peers, Now: n.now,
 		Logger: slog.New(dropWatch{slog.DiscardHandler, n.t}),
 		OnEvent: func(e Event) {
 			select {

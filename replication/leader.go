@@ -157,7 +157,7 @@ func (p *Partition) settleLeadership(ctx context.Context, heard raftio.LeaderInf
 // lead begins to append in the given term, after everything of earlier terms is applied here: then the log's end is known, and the producers'
 // sequences are.
 func (p *Partition) lead(ctx context.Context, term uint64) (retry bool) {
-	if p.stopped() || term > maxEpoch {
+	if p.stopped() || term > maxEpoch || p.handing() {
 		return false
 	}
 	if p.hasOrphans(term) {
@@ -175,6 +175,9 @@ func (p *Partition) lead(ctx context.Context, term uint64) (retry bool) {
 	end, ok := p.beginLeading(term)
 	if ok {
 		p.host.emit(Event{Kind: EventLeader, Topic: p.spec.Topic, Partition: p.spec.Partition, Offset: end})
+		if len(p.voters()) > 1 {
+			p.host.isr.watch(p)
+		}
 		p.host.leadership.tell(p)
 	}
 	return false
@@ -186,11 +189,12 @@ func (p *Partition) beginLeading(term uint64) (end int64, ok bool) {
 	defer p.append.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.mu.state.stopped() || p.r.latched.Load() {
+	if p.mu.state.stopped() || p.r.latched.Load() || p.append.handing {
 		return 0, false
 	}
 	end = p.r.currentLog().EndOffset()
-	p.append.leading, p.append.epoch, p.append.next = true, term, end
+	p.append.leading, p.append.epoch, p.append.next, p.append.announced = true, term, end, true
+	p.inSync.Store(int32(len(p.voters()))) // a new leader doubts nobody at first
 	p.setStateLocked(StateLeader, nil)
 	return end, true
 }
@@ -218,8 +222,13 @@ func (p *Partition) stopped() bool {
 
 // loseLeadership stops appending and answers everybody in flight with err.
 func (p *Partition) loseLeadership(err error, state PartitionState, cause error) {
-	was := p.stopAppending(state, cause)
+	p.stopAppending(state, cause)
 	p.failWaiters(err)
+	p.failHeld(err)
+	p.append.Lock()
+	was := p.append.announced
+	p.append.announced = false
+	p.append.Unlock()
 	if !was {
 		return
 	}
@@ -230,15 +239,13 @@ func (p *Partition) loseLeadership(err error, state PartitionState, cause error)
 }
 
 // stopAppending closes the appender and changes the state.
-func (p *Partition) stopAppending(state PartitionState, cause error) (was bool) {
+func (p *Partition) stopAppending(state PartitionState, cause error) {
 	p.append.Lock()
 	defer p.append.Unlock()
-	was = p.append.leading
 	p.append.leading = false
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.setStateLocked(state, cause)
-	return was
 }
 
 // drain waits until all that is in flight has met its fate, after one proposal was void or dropped and so made those behind it void.

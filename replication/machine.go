@@ -51,13 +51,14 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 			continue
 		}
 		if effective {
-			m.ready = p.applyLocked(batch.Batch(e.Cmd), m.ready)
+			m.ready = p.applyLocked(batch.Batch(e.Cmd), e.Index, m.ready)
 		}
 		p.mu.applied = e.Index
 	}
 	applied := p.mu.applied
 	p.signalLocked()
 	p.mu.Unlock()
+	p.releaseHeld()
 	log.Forget(applied)
 	for i := range m.ready {
 		m.ready[i].done(m.ready[i].res)

@@ -148,6 +148,7 @@ func (r *replica) adopt(log *segment.Log, slots *segment.SlotFile, slot segment.
 		r.mu.state.Term, r.mu.state.Vote = t, 0
 	}
 	r.opened.Store(log.LastIndex())
+	r.storedTo.Store(log.LastIndex())
 	r.mu.cause, r.mu.overlay = nil, nil
 	r.unsynced.Store(0)
 	r.latched.Store(false)

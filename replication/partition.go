@@ -65,18 +65,23 @@ type Partition struct {
 	session *client.Session
 	machine atomic.Pointer[machine]
 
-	hw       atomic.Int64 // high watermark: the end of what is committed, as far as known here
-	dirty    atomic.Bool  // it stands on the keeper's list
-	changing sync.Mutex   // held while the membership is changed
-	refused  atomic.Bool  // dragonboat took no proposal: who got ErrBusy is to be woken
-	appended atomic.Int64 // bytes proposed since the last checkpoint
+	hw       atomic.Int64             // high watermark: the end of what is committed, as far as known here
+	dirty    atomic.Bool              // it stands on the keeper's list
+	changing sync.Mutex               // held while the membership is changed
+	refused  atomic.Bool              // dragonboat took no proposal: who got ErrBusy is to be woken
+	appended atomic.Int64             // bytes proposed since the last checkpoint
+	inSync   atomic.Int32             // voters in sync, at the last look
+	holding  atomic.Int32             // how many answers mu.held keeps
+	members  atomic.Pointer[[]uint64] // the voters, sorted
 
 	// append is the append lock: batches get their offsets and are proposed under it, so that one proposes at a time.
 	append struct {
 		sync.Mutex
-		leading bool
-		epoch   uint64 // the term led
-		next    int64  // base offset of the next batch
+		leading   bool
+		epoch     uint64 // the term led
+		next      int64  // base offset of the next batch
+		announced bool   // it was told that this node leads in epoch, and not yet that it does no longer
+		handing   bool   // leadership is being handed over: nothing is taken and no epoch begins
 	}
 
 	mu struct {
@@ -89,6 +94,7 @@ type Partition struct {
 		end     int64  // end offset of what is applied; the high watermark may be ahead while a replica replays
 		waiters waiterQueue
 		orphans []*waiter           // answered although their fate is open
+		held    []heldAck           // committed, not answered
 		drained bool                // somebody waits for the fate of the proposals in flight
 		bytes   int64               // in flight
 		pending map[int64]*inFlight // idempotent producers with batches in flight
@@ -350,5 +356,6 @@ func (p *Partition) fail(cause error) {
 		err = fmt.Errorf("%w: %s: %w", ErrDiskFull, p.name(), cause)
 	}
 	p.loseLeadership(fmt.Errorf("%w: %s: %w", ErrAmbiguous, p.name(), cause), StateFailed, err)
+	p.host.tellReplicaGone(p)
 	p.host.replicaFailed(p, err, full)
 }

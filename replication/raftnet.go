@@ -60,6 +60,9 @@ func (t *raftNet) receive(from string, b pb.MessageBatch) {
 			t.host.logger.Warn("a peer's message was dropped", "peer", from, "shard", m.ShardID, "err", err)
 			continue
 		}
+		if observes(m) {
+			t.host.observe(m)
+		}
 		if t.host.db.admits(m) {
 			kept = append(kept, *m)
 		}

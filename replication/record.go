@@ -151,6 +151,7 @@ func (r *replica) installLocked(s pb.Snapshot) error {
 	}
 	r.mu.slots.MarkDurable(r.mu.slot.Seq)
 	r.opened.Store(log.LastIndex())
+	r.storedTo.Store(log.LastIndex())
 	delete(r.mu.staged, stagedKey{s.Index, s.Term})
 	r.mu.handed = s
 	if j := r.host.db.journal; j != nil {

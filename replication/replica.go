@@ -24,13 +24,15 @@ type replica struct {
 
 	hooks replicaHooks
 
-	lazySync  atomic.Bool   // fsync policy interval
-	unsynced  atomic.Int64  // when the oldest entry was stored that no sync has begun for, Unix nanoseconds; 0: none
-	syncing   atomic.Int64  // the same for the sync that runs
-	latched   atomic.Bool   // see latchLocked; read without the lock by the transport
-	opened    atomic.Uint64 // entries up to here were in the log when it was opened, and are still the same
-	removedTo atomic.Uint64 // entries up to here are not replicated one by one any more
-	moved     chan struct{} // has room for one: removedTo grew
+	lazySync  atomic.Bool              // fsync policy interval
+	unsynced  atomic.Int64             // when the oldest entry was stored that no sync has begun for, Unix nanoseconds; 0: none
+	syncing   atomic.Int64             // the same for the sync that runs
+	latched   atomic.Bool              // see latchLocked; read without the lock by the transport
+	opened    atomic.Uint64            // entries up to here were in the log when it was opened, and are still the same
+	removedTo atomic.Uint64            // entries up to here are not replicated one by one any more
+	moved     chan struct{}            // has room for one: removedTo grew
+	storedTo  atomic.Uint64            // the last entry that is stored as the policy demands
+	progress  atomic.Pointer[progress] // of the other replicas, in the newest term led here
 
 	mu struct {
 		sync.Mutex
@@ -57,6 +59,8 @@ type replicaHooks interface {
 	onStored(end int64, voids int)
 	// onLatched: the disk failed; cause is the first error.
 	onLatched(cause error)
+	// onProgress: another replica is known to have more of the log. It comes from the transport.
+	onProgress()
 }
 
 // stagedKey names a snapshot whose log lies complete in a generation of its own, waiting to be installed.
@@ -232,6 +236,7 @@ func (r *replica) markDurable(index uint64) {
 
 func (r *replica) stored(p pendingSave) {
 	if !r.latched.Load() {
+		r.storedTo.Store(p.index)
 		r.hooks.onStored(p.end, p.voids)
 	}
 }

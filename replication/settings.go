@@ -39,6 +39,7 @@ type Settings struct {
 	LogAppendTime      bool
 	TimestampBeforeMax time.Duration // negative: no limit
 	TimestampAfterMax  time.Duration
+	MinInsyncReplicas  int // for acks=all
 }
 
 // setting is one entry of the table of topic settings: Kafka's name where Kafka has one.
@@ -79,6 +80,9 @@ var settingsTable = []setting{
 	{"message.timestamp.type", "CreateTime", "CreateTime: the producer's; LogAppendTime: the leader's clock", func(s *Settings, v string) error {
 		return oneOf(v, map[string]func(){"CreateTime": func() { s.LogAppendTime = false }, "LogAppendTime": func() { s.LogAppendTime = true }})
 	}},
+	{"min.insync.replicas", "1", "replicas that must be in sync for acks=all, and have a batch before it is answered", func(s *Settings, v string) error {
+		return number(v, 1, minInsyncMax, func(n int64) { s.MinInsyncReplicas = int(n) })
+	}},
 	{"retention.bytes", "-1", "bytes kept per partition; -1: no limit", func(s *Settings, v string) error {
 		return number(v, -1, math.MaxInt64, func(n int64) { s.RetentionBytes = n })
 	}},
@@ -97,7 +101,8 @@ const (
 	maxMessageBytesMax = 32 << 20
 	segmentBytesMin    = 64 << 10
 	segmentBytesMax    = 1 << 30
-	flushMillisMin     = 40 // the keeper looks every keeperTick
+	flushMillisMin     = 40      // the keeper looks every keeperTick
+	minInsyncMax       = 1 << 15 // any count of replicas that can be
 )
 
 // SettingInfo describes a topic setting.

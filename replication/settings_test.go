@@ -36,6 +36,7 @@ var settingCases = []settingCase{
 		func(s *Settings) any { return s.TimestampBeforeMax }},
 	{"message.timestamp.type", false, map[string]any{"CreateTime": false, "LogAppendTime": true}, []string{"createtime", "NoTimestampType"},
 		func(s *Settings) any { return s.LogAppendTime }},
+	{"min.insync.replicas", 1, map[string]any{"1": 1, "32768": 32768}, []string{"0", "-1", "32769", "all"}, func(s *Settings) any { return s.MinInsyncReplicas }},
 	{"retention.bytes", int64(-1), map[string]any{"-1": int64(-1), "0": int64(0), unlimited: int64(1<<63 - 1)}, []string{"-2", "9223372036854775808"},
 		func(s *Settings) any { return s.RetentionBytes }},
 	{"retention.ms", 168 * time.Hour, map[string]any{"-1": forEver, "0": time.Duration(0), "9223372036854": 9223372036854 * time.Millisecond, "9223372036855": forEver, unlimited: forEver},

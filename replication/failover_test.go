@@ -1,0 +1,261 @@
+package replication
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/billetlog/billet/transport"
+)
+
+// patientTick makes an election timeout of twelve to twenty-four seconds: what is quicker did not wait for one.
+const (
+	patientTick  = time.Second
+	patientBound = electionTicks * patientTick
+)
+
+// newPatientTrio has its leader on the given node, with election timeouts that no test waits for.
+func newPatientTrio(t *testing.T, leader int) *trio { return newPatientTrioOver(t, leader, false) }
+
+func newPatientTrioOver(t *testing.T, leader int, tcp bool) *trio {
+	c := newTrioWith(t, func(n *testNode) {
+		n.tick = patientTick
+		n.net.tcp = tcp
+	})
+	c.seize(leader)
+	return c
+}
+
+// seize makes a node the leader at once.
+func (c *trio) seize(node int) {
+	c.t.Helper()
+	p := c.parts[node]
+	eventually(c.t, "the seized leadership", func() bool {
+		if leader, _, ok := p.host.guard.leader(p.spec.Shard); !ok || leader != p.spec.Replica {
+			p.host.net.timeoutNow(p.spec.Shard, p.spec.Replica)
+			pause(testContext(c.t), 20*time.Millisecond)
+		}
+		s, _ := p.State()
+		return s == StateLeader
+	})
+	for _, q := range c.parts {
+		eventually(c.t, "a follower hears of the leader", func() bool {
+			leader, _, ok := q.host.guard.leader(q.spec.Shard)
+			return ok && leader == p.spec.Replica
+		})
+	}
+	for i := range c.nodes { // only who was reached before can be gone
+		for j := range c.nodes {
+			eventually(c.t, "nodes reach each other", func() bool { return c.nodes[i].host.reachable(int32(j + 1)) })
+		}
+	}
+}
+
+// kill ends a node's transport, as the end of its process does. Its host goes on in solitude until close.
+func (c *trio) kill(node int) {
+	c.t.Helper()
+	if err := c.nodes[node].peers.node.Close(); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func TestKilledLeaderIsReplacedAtOnce(t *testing.T) {
+	for leader := range 3 {
+		c := newPatientTrio(t, leader)
+		c.produce(-1, "a")
+		began := time.Now()
+		c.kill(leader)
+		l, at := c.produce(leader, "b")
+		took := time.Since(began)
+		t.Logf("node %d leads after %v", l+1, took)
+		if took >= patientBound || at != 1 {
+			t.Errorf("offset %d after %v", at, took)
+		}
+		c.close()
+	}
+}
+
+// Where the first in rank lacks entries, the others refuse it, and the next one leads: nothing acknowledged is lost.
+func TestVoterThatIsBehindDoesNotLead(t *testing.T) {
+	c := newPatientTrio(t, 0)
+	defer c.close()
+	c.produce(-1, "a")
+	_, term, _ := c.nodes[0].host.guard.leader(2)
+	first, second := 1, 2
+	l := loss{node: 1, gone: replicaGone{2, replicaID(1, 1), term}, agreed: []int32{2, 3}}
+	if rank, ok := c.parts[first].rank(l); !ok || rank != 0 {
+		t.Fatalf("rank of node 2 is %d, %v", rank, ok)
+	}
+	if rank, ok := c.parts[second].rank(l); !ok || rank != 1 {
+		t.Fatalf("rank of node 3 is %d, %v", rank, ok)
+	}
+	// Node 2 gets nothing from the leader, and so cannot tell that it ends either: both are told.
+	c.net.Cut(nodeName(1), nodeName(2), transport.CutSilent)
+	c.produce(-1, "b")
+	c.kill(0)
+	began := time.Now()
+	c.nodes[first].host.failover.add(l)
+	c.nodes[second].host.failover.add(l)
+	leader, at := c.produce(0, "c")
+	if _, now, _ := c.nodes[second].host.guard.leader(2); now < term+2 {
+		t.Errorf("term %d: node 2 did not campaign", now)
+	}
+	if took := time.Since(began); leader != second || at != 2 || took >= patientBound {
+		t.Errorf("node %d leads after %v, and gave offset %d", leader+1, took, at)
+	}
+	for _, i := range []int{first, second} {
+		waitHW(t, c.parts[i], 3)
+		if got := values(t, c.parts[i], 0); fmt.Sprint(got) != "[a b c]" {
+			t.Errorf("node %d has %v", i+1, got)
+		}
+	}
+}
+
+// A node whose process did not end keeps its leaderships, although one other cannot reach it and is refused: the third still can.
+func TestOneWayRefusalMovesNoLeadership(t *testing.T) {
+	c := newPatientTrio(t, 0)
+	defer c.close()
+	c.produce(-1, "a")
+	_, term, _ := c.nodes[0].host.guard.leader(2)
+	h := c.nodes[1].host
+	gone := make(chan struct{}, 16)
+	h.peerStates.add(func(s transport.PeerState) {
+		if s.ID == 1 && s.Gone() {
+			gone <- struct{}{}
+		}
+	})
+	c.net.Cut(nodeName(2), nodeName(1), transport.CutRefuse)
+	select {
+	case <-gone:
+	case <-time.After(testTimeout):
+		t.Fatal("node 2 was not refused")
+	}
+	var want []string
+	for i := range 20 {
+		v := fmt.Sprint("during", i)
+		c.produce(-1, v)
+		want = append(want, v)
+	}
+	c.net.Cut(nodeName(2), nodeName(1), transport.CutNone)
+	c.produce(-1, "after")
+	want = append(append([]string{"a"}, want...), "after")
+	for i, p := range c.parts {
+		waitHW(t, p, int64(len(want)))
+		if got := values(t, p, 0); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("node %d has %v, want %v", i+1, got, want)
+		}
+	}
+	if leader, now, _ := h.guard.leader(2); now != term || nodeOf(leader) != 1 {
+		t.Errorf("node %d leads in term %d, it was node 1 in term %d", nodeOf(leader), now, term)
+	}
+}
+
+// Even where all others agree that a live leader is gone, nothing acknowledged is lost, and it follows.
+func TestDeposedLiveLeaderFollows(t *testing.T) {
+	c := newPatientTrio(t, 0)
+	defer c.close()
+	c.produce(-1, "a")
+	c.net.Cut(nodeName(2), nodeName(1), transport.CutRefuse)
+	c.net.Cut(nodeName(3), nodeName(1), transport.CutRefuse)
+	l, at := c.produce(0, "b")
+	c.net.Cut(nodeName(2), nodeName(1), transport.CutNone)
+	c.net.Cut(nodeName(3), nodeName(1), transport.CutNone)
+	if l == 0 || at != 1 {
+		t.Fatalf("node %d gave offset %d", l+1, at)
+	}
+	c.produce(-1, "c")
+	for i, p := range c.parts {
+		waitHW(t, p, 3)
+		if got := values(t, p, 0); fmt.Sprint(got) != "[a b c]" {
+			t.Errorf("node %d has %v", i+1, got)
+		}
+	}
+}
+
+// What is looked at before each shot.
+func TestNoCampaignWithoutCause(t *testing.T) {
+	c := newPatientTrio(t, 0)
+	defer c.close()
+	c.produce(-1, "a")
+	h, p := c.nodes[1].host, c.parts[1]
+	leader, term, _ := h.guard.leader(2)
+	l := loss{node: 1, incarnation: c.nodes[0].lives, agreed: []int32{2, 3}}
+	now := time.Now()
+	for name, s := range map[string]*succession{
+		"the node answers in the same life": {p: p, loss: l, leader: leader, term: term, heard: term},
+		"another one leads":                 {p: p, loss: loss{node: 3, incarnation: 99}, leader: replicaID(3, 1), term: term, heard: term},
+		"the leader was elected again":      {p: p, loss: loss{node: 1, incarnation: 99}, leader: leader, term: term - 1, heard: term - 1},
+		"all shots were fired":              {p: p, loss: loss{node: 1, incarnation: 99}, leader: leader, term: term, heard: term, shots: failoverShots},
+	} {
+		if h.succeed(s, now) || s.shots == 1 {
+			t.Errorf("%s: it goes on", name)
+		}
+	}
+	s := &succession{p: p, loss: loss{node: 1, incarnation: 99}, leader: leader, term: term, heard: term - 1}
+	if !h.succeed(s, now) || s.shots != 0 || s.due != now.Add(failoverStagger) || s.heard != term {
+		t.Errorf("while another one campaigns: %+v", s)
+	}
+	if _, now, _ := h.guard.leader(2); now != term {
+		t.Errorf("term %d, it was %d", now, term)
+	}
+	if h.failover.first(1, 5) != true || h.failover.first(1, 5) || h.failover.first(1, 4) || !h.failover.first(1, 6) {
+		t.Error("a loss counts once for each life")
+	}
+	if _, ok := p.rank(loss{node: 1, agreed: []int32{2}}); ok {
+		t.Error("one of three is a majority")
+	}
+	if len(h.successions(loss{node: 3, incarnation: 1, agreed: []int32{1, 2}})) != 0 {
+		t.Error("a node that leads nothing has successors")
+	}
+}
+
+// A leader whose disk fails says so, and is replaced without waiting for its silence to be noticed.
+func TestFailedLeaderIsReplacedAtOnce(t *testing.T) {
+	c := newPatientTrio(t, 0)
+	defer func() {
+		_ = c.nodes[0].host.Close(testContext(t)) // its journal keeps what the failed files may lack
+		c.close()
+	}()
+	c.produce(-1, "a")
+	began := time.Now()
+	c.parts[0].r.latch(errors.New("EIO"))
+	l, at := c.produce(0, "b")
+	took := time.Since(began)
+	t.Logf("node %d leads after %v", l+1, took)
+	if l == 0 || at != 1 || took >= patientBound {
+		t.Errorf("node %d gave offset %d after %v", l+1, at, took)
+	}
+	if s, err := c.parts[0].State(); s != StateFailed || !errors.Is(err, ErrFailed) {
+		t.Errorf("%v, %v", s, err)
+	}
+}
+
+// Who says that a replica failed is believed for its own only, and only in the term that it led.
+func TestReplicaGoneIsChecked(t *testing.T) {
+	c := newPatientTrio(t, 0)
+	defer c.close()
+	h := c.nodes[1].host
+	_, term, _ := h.guard.leader(2)
+	if _, err := h.onReplicaGone(testContext(t), 3, []byte(fmt.Sprintf(`{"shard":2,"replica":%d,"term":%d}`, replicaID(1, 1), term))); !errors.Is(err, errPeerMessage) {
+		t.Errorf("node 3 spoke for node 1: %v", err)
+	}
+	if _, err := h.onReplicaGone(testContext(t), 1, []byte("{")); err == nil {
+		t.Error("nonsense was taken")
+	}
+	for _, g := range []replicaGone{{2, replicaID(1, 1), term - 1}, {2, replicaID(1, 2), term}, {3, replicaID(1, 1), term}} {
+		if s := h.successions(loss{node: 1, gone: g, agreed: []int32{2, 3}}); len(s) != 0 {
+			t.Errorf("%+v has successors", g)
+		}
+	}
+	if s := h.successions(loss{node: 1, gone: replicaGone{2, replicaID(1, 1), term}, agreed: []int32{2, 3}}); len(s) != 1 {
+		t.Error("the leader has no successor")
+	}
+}
+
+func slow(t *testing.T) {
+	if os.Getenv("BILLET_SLOW") == "" {
+		t.Skip("it takes long: set BILLET_SLOW")
+	}
+}
