@@ -65,7 +65,7 @@ func (w *isr) watch(p *Partition) {
 
 // voters are the members of p's group that vote, as far as this node has applied its log.
 func (p *Partition) voters() []uint64 {
-	if v := p.members.Load(); v != nil {
+	if v := p.voting.Load(); v != nil {
 		return *v
 	}
 	return nil
@@ -77,7 +77,7 @@ func (p *Partition) setVoters(members map[uint64]string) {
 		list = append(list, id)
 	}
 	slices.Sort(list)
-	p.members.Store(&list)
+	p.voting.Store(&list)
 }
 
 // memberEvents hears from dragonboat that a group's members changed. It runs on dragonboat's goroutine, which a call back would block.

@@ -27,16 +27,6 @@ func (n *testNode) awaitEvent(kind EventKind) (before []Event) {
 	}
 }
 
-// eventually waits until the condition holds. It asks again and again, for what nobody tells of.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for ctx := testContext(t); !holds(); {
-		if !pause(ctx, 5*time.Millisecond) {
-			t.Fatalf("never: %s", what)
-		}
-	}
-}
-
 func demand(c *trio, replicas int) {
 	for _, p := range c.parts {
 		s := *p.settings.Load()

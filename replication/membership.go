@@ -175,7 +175,7 @@ func (p *Partition) recordMembership(ctx context.Context) {
 		return // being started or stopped
 	}
 	defer p.life.RUnlock()
-	if p.stopped() || p.r.latched.Load() || !p.r.recordDue() {
+	if p.r == nil || p.stopped() || p.r.latched.Load() || !p.r.recordDue() {
 		return
 	}
 	ctx, cancel := p.bound(ctx, snapshotTimeout)

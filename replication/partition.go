@@ -72,7 +72,7 @@ type Partition struct {
 	appended atomic.Int64             // bytes proposed since the last checkpoint
 	inSync   atomic.Int32             // voters in sync, at the last look
 	holding  atomic.Int32             // how many answers mu.held keeps
-	members  atomic.Pointer[[]uint64] // the voters, sorted
+	voting   atomic.Pointer[[]uint64] // the voters, sorted
 
 	// append is the append lock: batches get their offsets and are proposed under it, so that one proposes at a time.
 	append struct {

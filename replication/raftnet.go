@@ -71,7 +71,17 @@ func (t *raftNet) receive(from string, b pb.MessageBatch) {
 		return
 	}
 	// Where replies go follows from the peer itself, never from what it says.
-	t.deliver(pb.MessageBatch{Requests: kept, DeploymentId: b.DeploymentId, BinVer: b.BinVer, SourceAddress: from})
+	t.hand(pb.MessageBatch{Requests: kept, DeploymentId: b.DeploymentId, BinVer: b.BinVer, SourceAddress: from})
+}
+
+// hand gives messages to dragonboat, unless that is closing: then it would dereference nil.
+func (t *raftNet) hand(b pb.MessageBatch) {
+	g := &t.host.guard
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	if !g.closed {
+		t.deliver(b)
+	}
 }
 
 // isProposal finds proposals of batches. They never cross the wire: one appender, on the leader's node, gives out offsets and
@@ -88,15 +98,9 @@ func isProposal(m pb.Message) bool {
 	return false
 }
 
-// timeoutNow makes a replica of this node campaign at once. Only for a group that has no other voter: it skips the pre-vote.
+// timeoutNow makes a replica of this node campaign at once, without the pre-vote. It is for groups with no other voter, and for those whose leader is gone.
 func (t *raftNet) timeoutNow(shard, replica uint64) {
-	g := &t.host.guard
-	g.mu.RLock()
-	defer g.mu.RUnlock()
-	if g.closed {
-		return
-	}
-	t.deliver(pb.MessageBatch{
+	t.hand(pb.MessageBatch{
 		DeploymentId: deploymentID,
 		BinVer:       raftio.TransportBinVersion,
 		Requests:     []pb.Message{{Type: pb.TimeoutNow, From: replica, To: replica, ShardID: shard}},
