@@ -2,9 +2,11 @@ package replication
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/memberlist"
 
@@ -16,6 +18,7 @@ func TestGossipPacketsNeverWait(t *testing.T) {
 	m := transport.NewMemoryNetwork(1)
 	defer func() { _ = m.Close() }()
 	a := startGossiper(t, m.Host("a"), "a", fresh(1, 1), nil, func(c *discoveryConfig) {
+		c.timings.stream = 10 * gossipPatience
 		c.dial = func(ctx context.Context, _ string) (net.Conn, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
@@ -24,12 +27,24 @@ func TestGossipPacketsNeverWait(t *testing.T) {
 	b := fresh(2, 2)
 	b.Addr = "b"
 	a.d.peers.note(&memberlist.Node{Name: gossipName(b), Meta: encodePeer(b)}, true)
-	for range 100 * gossipQueueMax {
-		for _, to := range []memberlist.Address{{Name: gossipName(b)}, {Name: "nobody"}, {Addr: "nowhere"}} {
-			if _, err := a.d.transport.WriteToAddress([]byte("packet"), to); err != nil {
-				t.Fatal(err)
+	written := make(chan error, 1)
+	go func() {
+		var err error
+		for range 10 * gossipQueueMax {
+			for _, to := range []memberlist.Address{{Name: gossipName(b)}, {Name: "nobody"}, {Addr: "nowhere"}} {
+				_, failed := a.d.transport.WriteToAddress([]byte("packet"), to)
+				err = errors.Join(err, failed)
 			}
 		}
+		written <- err
+	}()
+	select {
+	case err := <-written:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(gossipPatience):
+		t.Fatal("a packet waits for a node that hangs")
 	}
 	a.d.transport.mu.Lock()
 	lines := len(a.d.transport.mu.lines)
@@ -87,5 +102,35 @@ func TestGossipLineIsReplacedAndRetired(t *testing.T) {
 		a.d.transport.mu.Lock()
 		defer a.d.transport.mu.Unlock()
 		return len(a.d.transport.mu.lines) == 0
+	})
+}
+
+// More streams than are served at a time are closed rather than kept.
+func TestGossipStreamsAreBounded(t *testing.T) {
+	m := transport.NewMemoryNetwork(1)
+	defer func() { _ = m.Close() }()
+	a := startGossiper(t, m.Host("a"), "a", fresh(1, 1), nil, func(c *discoveryConfig) { c.timings.stream = 10 * gossipPatience })
+	var open []net.Conn
+	for range gossipServedMax + 1 {
+		conn, err := m.Host("evil").Dial(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		_, _ = conn.Write([]byte{gossipStream})
+		open = append(open, conn)
+	}
+	ended := make(chan struct{}, len(open))
+	for _, conn := range open {
+		a.accepted.Go(func() {
+			_, _ = io.Copy(io.Discard, conn)
+			ended <- struct{}{}
+		})
+	}
+	<-ended
+	eventually(t, "the others are served", func() bool {
+		a.d.transport.mu.Lock()
+		defer a.d.transport.mu.Unlock()
+		return a.d.transport.mu.served == gossipServedMax && a.d.transport.mu.inbound == gossipServedMax
 	})
 }
