@@ -38,7 +38,21 @@ func newControllerCatalog(c *replication.Controller) *controllerCatalog {
 	cat.life, cat.endLife = context.WithCancel(context.Background())
 	cat.version.Store(1)
 	cat.mu.subscribers = map[int]chan<- struct{}{}
+	cat.running.Go(cat.watch)
 	return cat
+}
+
+// watch makes a new version of every change that another node decided.
+func (c *controllerCatalog) watch() {
+	for {
+		changed := c.controller.Changed()
+		c.changed()
+		select {
+		case <-changed:
+		case <-c.life.Done():
+			return
+		}
+	}
 }
 
 // run makes a change and waits for it as long as ctx allows. The change itself goes
@@ -90,9 +104,9 @@ func (c *controllerCatalog) close() {
 }
 
 // CreateTopic makes a topic.
-func (c *controllerCatalog) CreateTopic(ctx context.Context, name string, partitions int, config map[string]string) error {
+func (c *controllerCatalog) CreateTopic(ctx context.Context, name string, partitions, replicas int, config map[string]string) error {
 	return c.alter(ctx, func(ctx context.Context) error {
-		_, err := c.controller.CreateTopic(ctx, replication.TopicSpec{Name: name, Partitions: partitions, Config: config})
+		_, err := c.controller.CreateTopic(ctx, replication.TopicSpec{Name: name, Partitions: partitions, Replicas: replicas, Config: config})
 		return err
 	})
 }

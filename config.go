@@ -47,6 +47,8 @@ type Config struct {
 	// CloseTimeout bounds how long Close waits for work under way; what is not
 	// done by then is left to the next Open. Default 30 s.
 	CloseTimeout time.Duration
+	// Cluster says how the node reaches others. Default: it is alone.
+	Cluster Cluster
 }
 
 // Defaults and bounds of Config.
@@ -73,6 +75,7 @@ func (c *Config) EnsureDefaults() {
 	setDefault(&c.OpenTimeout, defaultOpenTimeout)
 	setDefault(&c.CloseTimeout, defaultLogCloseTimeout)
 	c.TopicDefaults = maps.Clone(c.TopicDefaults)
+	c.Cluster.ensureDefaults()
 }
 
 // Validate returns an ErrInvalidConfig that names the first field out of bounds.
@@ -94,6 +97,9 @@ func (c *Config) Validate() error {
 	}
 	if err := validateSettings(c.TopicDefaults); err != nil {
 		return fmt.Errorf("billet: TopicDefaults: %w", err)
+	}
+	if err := c.Cluster.validate(c.NodeID); err != nil {
+		return err
 	}
 	return nil
 }

@@ -21,6 +21,15 @@ var (
 	// ErrForeignDir means that the directory belongs to another node or holds
 	// something else. Not retriable: give the right Dir and NodeID.
 	ErrForeignDir = errors.New("directory belongs to another node")
+	// ErrNodeExists means that another node that is up has the same NodeID. Not
+	// retriable: give each node its own.
+	ErrNodeExists = errors.New("node id in use")
+	// ErrUnknownNode means that the cluster has no node of that id, or no more.
+	// Not retriable.
+	ErrUnknownNode = errors.New("unknown node")
+	// ErrNotEnoughNodes means that fewer nodes are up and active than replicas
+	// are asked for. Not retriable by itself: add nodes or ask for fewer.
+	ErrNotEnoughNodes = errors.New("not enough nodes")
 	// ErrInvalidConfig means that a field of a config struct or a topic setting
 	// is unknown or out of bounds. Not retriable: the message says what is
 	// allowed.

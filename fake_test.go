@@ -367,7 +367,7 @@ func (c *fakeCatalog) changedLocked() {
 	}
 }
 
-func (c *fakeCatalog) CreateTopic(ctx context.Context, name string, partitions int, config map[string]string) error {
+func (c *fakeCatalog) CreateTopic(ctx context.Context, name string, partitions, replicas int, config map[string]string) error {
 	s, err := replication.ParseSettings(config)
 	if err != nil {
 		return err

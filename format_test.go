@@ -46,10 +46,10 @@ func u64(b []byte, at int) uint64 { return binary.BigEndian.Uint64(b[at:]) }
 
 // meta reads the file meta.
 func (s *stranger) meta(b []byte) (m struct {
-	Format  int
-	Cluster string
-	Node    int32
-	Formed  bool
+	Format       int
+	Cluster, Dir string
+	Node         int32
+	Formed       bool
 }) {
 	s.t.Helper()
 	line, rest, _ := bytes.Cut(b, []byte("\n"))
@@ -193,7 +193,9 @@ type strangeTopic struct {
 			Replica uint64
 		}
 	}
-	Next int64
+	Next                     int64
+	Node                     int32
+	Dir, Mode, Address, Rack string
 }
 
 func TestFormatAsDocumented(t *testing.T) {
@@ -243,11 +245,14 @@ func TestFormatAsDocumented(t *testing.T) {
 		if err := json.Unmarshal([]byte(values[i]), &v); err != nil {
 			t.Fatal(err)
 		}
-		s.want(v.V == 1 && (v.Kind == "producer-ids" && keys[i] == v.Kind || v.Kind == "topic" && keys[i] == "topic/"+v.ID), "%s: %s", keys[i], values[i])
+		s.want(v.V == 1 && ((v.Kind == "producer-ids" || v.Kind == "shards") && keys[i] == v.Kind || v.Kind == "node" && keys[i] == "node/7" || v.Kind == "topic" && keys[i] == "topic/"+v.ID), "%s: %s", keys[i], values[i])
 		newest[keys[i]] = v
 	}
 	s.want(newest["producer-ids"].Next > identity.id, "producer ids up to %d", newest["producer-ids"].Next)
-	delete(newest, "producer-ids")
+	s.want(newest["shards"].Next > 2 && newest["node/7"].Dir == meta.Dir && newest["node/7"].Mode == "active", "shards %+v, node %+v", newest["shards"], newest["node/7"])
+	for _, k := range []string{"producer-ids", "shards", "node/7"} {
+		delete(newest, k)
+	}
 	s.want(len(newest) == 2, "topics: %+v", newest)
 	for _, v := range newest {
 		s.want(v.Deleted == (v.Name == "gone") && !v.Internal && v.Created > 1e12, "%+v", v)

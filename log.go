@@ -19,6 +19,7 @@ import (
 type Log struct {
 	config  Config
 	catalog catalog
+	cluster clusterControl
 	events  *eventQueue
 	node    node
 	closed  atomic.Bool
@@ -69,7 +70,9 @@ func open(config Config, s seams) (*Log, error) {
 		events.close()
 		return nil, fmt.Errorf("billet: open %s: %w", config.Dir, wrapSeam(err))
 	}
-	return newLog(config, n.catalog, events, n), nil
+	l := newLog(config, n.catalog, events, n)
+	l.cluster = n
+	return l, nil
 }
 
 // newLog makes a Log of parts that run.
@@ -81,12 +84,11 @@ func newLog(config Config, cat catalog, events *eventQueue, n node) *Log {
 	return l
 }
 
-// machineNode is a directory's lock, and the host and controller on it.
+// machineNode is a directory's lock, and the node on it.
 type machineNode struct {
-	lock       interface{ Close() error }
-	host       *replication.Host
-	controller *replication.Controller
-	catalog    *controllerCatalog
+	lock interface{ Close() error }
+	*replication.Node
+	catalog *controllerCatalog
 }
 
 // openNode starts everything below, in order; on an error it stops what it
@@ -106,29 +108,25 @@ func openNode(config Config, fs vfs.FS, events *eventQueue) (n *machineNode, err
 	if n.lock, err = fs.Lock(filepath.Join(config.Dir, lockName), lockHolder()); err != nil {
 		return n, err
 	}
-	identity, err := replication.LoadNode(fs, config.Dir, config.NodeID)
-	if err != nil {
-		return n, err
-	}
-	n.host, err = replication.OpenHost(replication.HostConfig{
-		FS: fs, Dir: config.Dir, Node: identity, Logger: config.Logger,
-		OnEvent:      func(e replication.Event) { events.post(translateEvent(e)) },
-		JournalBytes: config.JournalBytes, DiskReserve: max(config.DiskReserve, 0),
-		MaxInFlightBytes:       config.MaxInFlightBytes,
-		RetentionCheckInterval: config.RetentionCheckInterval,
-	})
-	if err != nil {
-		return n, err
-	}
 	ctx, cancel := context.Background(), func() {}
 	if config.OpenTimeout > 0 {
 		ctx, cancel = context.WithTimeout(ctx, config.OpenTimeout)
 	}
 	defer cancel()
-	if n.controller, err = replication.OpenController(ctx, n.host); err != nil {
+	n.Node, err = replication.OpenNode(ctx, replication.NodeConfig{
+		ID: config.NodeID, Network: config.Cluster.network(),
+		Host: replication.HostConfig{
+			FS: fs, Dir: config.Dir, Logger: config.Logger,
+			OnEvent:      func(e replication.Event) { events.post(translateEvent(e)) },
+			JournalBytes: config.JournalBytes, DiskReserve: max(config.DiskReserve, 0),
+			MaxInFlightBytes:       config.MaxInFlightBytes,
+			RetentionCheckInterval: config.RetentionCheckInterval,
+		},
+	})
+	if err != nil {
 		return n, err
 	}
-	n.catalog = newControllerCatalog(n.controller)
+	n.catalog = newControllerCatalog(n.Controller)
 	return n, nil
 }
 
@@ -167,11 +165,8 @@ func (n *machineNode) Close(ctx context.Context) error {
 	if n.catalog != nil {
 		n.catalog.close()
 	}
-	if n.controller != nil {
-		n.controller.Close()
-	}
-	if n.host != nil {
-		errs = append(errs, n.host.Close(ctx))
+	if n.Node != nil {
+		errs = append(errs, n.Node.Close(ctx))
 	}
 	if n.lock != nil {
 		errs = append(errs, n.lock.Close())

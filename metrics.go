@@ -85,10 +85,10 @@ func (l *Log) Metrics() Metrics {
 
 // metrics fills in what the host knows.
 func (n *machineNode) metrics(m *Metrics) {
-	if s, ok := n.host.JournalStats(); ok {
+	if s, ok := n.Host.JournalStats(); ok {
 		m.Journal = JournalMetrics{Groups: s.Groups, Records: s.Records, Bytes: s.Bytes, Syncs: s.Syncs,
 			Checkpoints: s.Checkpoints, Stalls: s.Stalls, StallTime: s.Stall, Off: wrapSeam(s.Off)}
 	}
-	m.Syncs = SyncMetrics(n.host.SyncStats())
-	m.DiskFree, m.DiskFull = n.host.DiskFree()
+	m.Syncs = SyncMetrics(n.Host.SyncStats())
+	m.DiskFree, m.DiskFull = n.Host.DiskFree()
 }

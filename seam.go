@@ -28,7 +28,7 @@ type topicState struct {
 // catalog is the set of topics. All methods honour ctx and are safe for
 // concurrent use.
 type catalog interface {
-	CreateTopic(ctx context.Context, name string, partitions int, config map[string]string) error
+	CreateTopic(ctx context.Context, name string, partitions, replicas int, config map[string]string) error
 	DeleteTopic(ctx context.Context, name string) error
 	AlterTopic(ctx context.Context, name string, set map[string]string, unset []string) error
 	AddPartitions(ctx context.Context, name string, total int) error
@@ -103,6 +103,9 @@ var seamErrors = []struct{ below, public error }{
 	{replication.ErrInvalidPartitions, ErrInvalidTopic},
 	{replication.ErrInvalidConfig, ErrInvalidConfig},
 	{replication.ErrForeignDir, ErrForeignDir},
+	{replication.ErrNotEnoughNodes, ErrNotEnoughNodes},
+	{replication.ErrNodeExists, ErrNodeExists},
+	{replication.ErrUnknownNode, ErrUnknownNode},
 	{replication.ErrClosed, ErrClosed},
 	{segment.ErrForeign, ErrForeignDir},
 	{segment.ErrCorrupt, ErrCorrupt},

@@ -36,6 +36,9 @@ type Topic struct {
 	// Partitions is the number of partitions. Default 1; at most 10,000. It can
 	// grow later, which changes where keys go, and never shrink.
 	Partitions int
+	// Replicas is on how many nodes each partition is. Default 0: three, or as
+	// many as there are nodes when they are fewer. AlterTopic changes it.
+	Replicas int
 	// Retention is how long records are kept: retention.ms. Default 0: the
 	// default of the setting, 7 days. Negative: for ever.
 	Retention time.Duration
@@ -55,6 +58,10 @@ type Alter struct {
 	Set map[string]string
 	// Unset returns settings to their defaults.
 	Unset []string
+	// Replicas, unless 0, is on how many nodes each partition is to be. Replicas
+	// are made and removed while producers and consumers go on; AlterTopic does
+	// not wait for it.
+	Replicas int
 }
 
 // TopicInfo describes a topic.
@@ -190,7 +197,7 @@ func (l *Log) CreateTopic(ctx context.Context, t Topic) error {
 		}
 	}
 	config = withDefaults(config, l.config.TopicDefaults)
-	if err := l.catalog.CreateTopic(ctx, t.Name, t.Partitions, config); err != nil {
+	if err := l.catalog.CreateTopic(ctx, t.Name, t.Partitions, t.Replicas, config); err != nil {
 		return fmt.Errorf("billet: create topic %q: %w", t.Name, wrapSeam(err))
 	}
 	return nil
@@ -240,7 +247,8 @@ func (l *Log) AddPartitions(ctx context.Context, name string, total int) error {
 // AlterTopic changes settings, which hold at once for records to come and with
 // the next check for retention.
 //
-// Errors: ErrUnknownTopic, ErrInvalidConfig, ErrClosed, ctx's own.
+// Errors: ErrUnknownTopic, ErrInvalidConfig, ErrNotEnoughNodes, ErrClosed, ctx's
+// own.
 func (l *Log) AlterTopic(ctx context.Context, name string, alter Alter) error {
 	if err := l.check(ctx); err != nil {
 		return err
@@ -260,7 +268,13 @@ func (l *Log) AlterTopic(ctx context.Context, name string, alter Alter) error {
 	if isReserved(name) {
 		return fmt.Errorf("billet: alter topic %q: %w: it is internal, leave it", name, ErrInvalidTopic)
 	}
-	if err := l.catalog.AlterTopic(ctx, name, alter.Set, alter.Unset); err != nil {
+	if len(alter.Set)+len(alter.Unset) > 0 || alter.Replicas == 0 {
+		err = l.catalog.AlterTopic(ctx, name, alter.Set, alter.Unset)
+	}
+	if err == nil && alter.Replicas != 0 {
+		err = l.cluster.SetReplicas(ctx, name, alter.Replicas)
+	}
+	if err != nil {
 		return fmt.Errorf("billet: alter topic %q: %w", name, wrapSeam(err))
 	}
 	return nil

@@ -4,6 +4,7 @@ package replication
 type TopicSpec struct {
 	Name       string
 	Partitions int
+	Replicas   int // replication factor; 0: three, or as many as there are active nodes when they are fewer
 	Config     map[string]string
 }
 

@@ -2,13 +2,9 @@ package replication
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"path/filepath"
-	"sort"
 	"sync"
-
-	"github.com/billetlog/billet/segment"
+	"time"
 )
 
 // MetadataTopic is the internal topic whose one partition holds the cluster's metadata.
@@ -23,41 +19,54 @@ const (
 	MaxPartitions = 10_000
 
 	producerIDBlock  = 1000 // producer ids taken from the metadata at once
+	shardBlock       = 1000 // shard ids taken by a controller at once
 	metadataReadSize = 1 << 20
 	startParallel    = 8
+	controllerPause  = 20 * time.Millisecond  // before a change is tried again elsewhere
+	agentRetry       = 250 * time.Millisecond // before what failed is tried again
 )
 
-// replicaID encodes the node and how often it has had a replica of the group: an id is never used again.
+// replicaID encodes the node and how often the group has got a replica: an id is never used again.
 func replicaID(node int32, incarnation uint32) uint64 {
 	return uint64(incarnation)<<32 | uint64(uint32(node))
 }
 
-// Controller keeps topics as records of the metadata partition and makes this node's replicas agree with them.
+// Controller folds the records of the metadata partition and makes this node's replicas agree with them. On the node that leads the
+// partition it also takes the decisions, which are records. Other nodes' changes are forwarded to that one.
 type Controller struct {
 	host     *Host
 	metadata *Partition
 
-	admin  chan struct{}   // holds a token while one changes topics: one change at a time
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
+	tasks  sync.WaitGroup
 
 	mu struct {
 		sync.RWMutex
-		topics     map[string]*TopicState
-		byID       map[[16]byte]string
-		partitions map[string][]*Partition
-		starting   map[[16]byte][]*Partition // replicas that run and whose topic's record does not name them yet
-		gone       []*Partition              // replicas of topics whose deletion was read
-		deleted    map[uint64]bool           // shards of deleted topics
-		nextShard  uint64
-		nextBlock  int64 // first producer id that is not in a block
+		view
+		next       int64                 // offset of the first record that is not in the view
+		broken     error                 // why the view cannot follow any more
+		partitions map[uint64]*Partition // this node's replicas of topics, by shard
+		settled    int64                 // the replicas agree with the view as it was at this offset
+		troubled   bool                  // but for some that could not be started or removed
+		changed    chan struct{}         // closed and replaced when one of these changes
 	}
-	view struct { // guarded by admin
+	reader struct {
+		sync.Mutex
 		cursor *Cursor
-		next   int64
 		buf    []byte
-		open   chan AppendResult // of a record whose fate was not waited for
-		stale  bool              // a record of unknown fate may have been written
+	}
+	agent      struct{ sync.Mutex } // held while the replicas are made to agree
+	governWake chan struct{}
+	governed   struct {
+		sync.Mutex
+		learners map[uint64]bool // of the metadata, as Raft had them when last asked
+	}
+	admin chan struct{} // holds a token while a decision is taken: one at a time
+	lead  struct {      // guarded by admin
+		open      chan AppendResult // of a record whose fate was not waited for
+		shard     uint64            // next shard id of the block at hand
+		shardsEnd uint64
 	}
 	ids struct {
 		sync.Mutex
@@ -72,229 +81,146 @@ func OpenController(ctx context.Context, h *Host) (c *Controller, err error) {
 		return nil, err
 	}
 	defer end()
-	c = &Controller{host: h, admin: make(chan struct{}, 1)}
+	c = &Controller{host: h, admin: make(chan struct{}, 1), governWake: make(chan struct{}, 1)}
 	c.ctx, c.cancel = context.WithCancel(h.ctx)
-	c.mu.topics = make(map[string]*TopicState)
-	c.mu.byID = make(map[[16]byte]string)
-	c.mu.partitions = make(map[string][]*Partition)
-	c.mu.starting = make(map[[16]byte][]*Partition)
-	c.mu.deleted = make(map[uint64]bool)
-	c.mu.nextShard = firstTopicShard
+	c.mu.view = newView()
+	c.mu.partitions = make(map[uint64]*Partition)
+	c.mu.changed = make(chan struct{})
+	defer func() {
+		if err != nil {
+			c.Close()
+		}
+	}()
 	if err := c.startMetadata(ctx); err != nil {
-		c.cancel()
-		return nil, err
+		return c, err
 	}
-	c.view.cursor = c.metadata.NewCursor()
-	for _, step := range []func(context.Context) error{c.readView, c.sweep, c.startAll} {
+	c.reader.cursor = c.metadata.NewCursor()
+	c.serve()
+	// What is known here runs at once, so that groups come up although the metadata may lack a majority still.
+	start := func(context.Context) error {
+		c.tasks.Go(c.follow)
+		c.tasks.Go(c.govern)
+		return nil
+	}
+	for _, step := range []func(context.Context) error{c.read, c.agree, c.fresh, c.agree, c.sweep, start, c.register, c.settleAll} {
 		if err := step(ctx); err != nil {
-			c.cancel()
-			c.view.cursor.Close()
-			return nil, err
+			return c, err
 		}
 	}
 	return c, nil
 }
 
-// begin starts a change of topics: it waits for its turn and for what earlier changes left open, and brings the view up to date. The
-// context that it returns ends with the controller as well; end takes and returns the change's error, which says so then.
-func (c *Controller) begin(ctx context.Context) (_ context.Context, end func(error) error, err error) {
-	done, err := c.host.begin()
-	if err != nil {
-		return nil, nil, err
-	}
-	merged, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(c.ctx, func() { cancel(fmt.Errorf("%w: controller", ErrClosed)) })
-	turn := false
-	end = func(err error) error {
-		if err != nil && ctx.Err() == nil && c.ctx.Err() != nil && !errors.Is(err, ErrClosed) {
-			err = fmt.Errorf("%w: controller: %w", ErrClosed, err)
-		}
-		if turn {
-			<-c.admin
-		}
-		stop()
-		cancel(nil)
-		done()
-		return err
-	}
-	select {
-	case c.admin <- struct{}{}:
-		turn = true
-	case <-merged.Done():
-		return nil, nil, end(merged.Err())
-	}
-	switch {
-	case c.ctx.Err() != nil:
-		err = fmt.Errorf("%w: controller", ErrClosed)
-	case ctx.Err() != nil:
-		err = ctx.Err()
-	case c.view.stale:
-		err = c.catchUp(merged)
-	}
-	if err != nil {
-		return nil, nil, end(err)
-	}
-	return merged, end, nil
-}
-
+// startMetadata starts this node's replica of the metadata. A node that forms its cluster makes it; one that joined has it already.
 func (c *Controller) startMetadata(ctx context.Context) error {
 	h := c.host
 	node := h.cfg.Node
-	settings, err := ParseSettings(map[string]string{"retention.ms": "-1", "segment.bytes": "16777216"})
+	replica, found, err := h.metadataReplica()
 	if err != nil {
 		return err
 	}
-	spec := PartitionSpec{
-		Topic: MetadataTopic, Shard: metadataShard, Replica: replicaID(node.ID, firstIncarnation), Internal: true, Settings: settings,
+	if !found {
+		replica = replicaID(node.ID, firstIncarnation)
+	}
+	spec := metadataSpec(replica)
+	spec.members = map[uint64]string{}
+	for _, id := range node.Forming {
+		spec.members[replicaID(id, firstIncarnation)] = nodeName(id)
+	}
+	if len(spec.members) == 0 {
+		spec.members[replica] = h.name
 	}
 	if c.metadata, err = h.StartPartition(spec, !node.Formed); err != nil {
 		return err
 	}
-	if err := c.metadata.Writable(ctx); err != nil {
-		return fmt.Errorf("replication: the cluster's metadata is not available: %w", err)
+	if state, cause := c.metadata.State(); state == StateQuarantined {
+		return fmt.Errorf("replication: the cluster's metadata is not available: %w", cause)
 	}
-	if !node.Formed {
-		node.Formed = true
-		if err := SaveNode(h.cfg.FS, h.cfg.Dir, node); err != nil {
-			return err
+	c.mu.topics[MetadataTopic] = metadataTopic(spec.members)
+	c.mu.byID[[16]byte{}] = MetadataTopic
+	c.mu.byShard[metadataShard] = shardRef{}
+	if node.Formed {
+		return nil
+	}
+	if len(node.Forming) < 2 { // a single voter can say at once that the cluster exists
+		if err := c.metadata.Writable(ctx); err != nil {
+			return fmt.Errorf("replication: the cluster's metadata is not available: %w", err)
 		}
-		h.cfg.Node = node
 	}
-	c.mu.topics[MetadataTopic] = &TopicState{
-		Name: MetadataTopic, Internal: true, Settings: settings,
-		Partitions: []PartitionAssignment{{Shard: metadataShard, Replicas: []ReplicaAssignment{{Node: node.ID, Replica: spec.Replica}}}},
+	node.Formed, node.Forming = true, nil
+	if err := SaveNode(h.cfg.FS, h.cfg.Dir, node); err != nil {
+		return err
 	}
-	c.mu.partitions[MetadataTopic] = []*Partition{c.metadata}
+	h.cfg.Node = node
 	return nil
+}
+
+func metadataSettings() Settings {
+	s, _ := ParseSettings(metadataConfig()) // constants that are valid
+	return s
+}
+
+func metadataConfig() map[string]string {
+	return map[string]string{"retention.ms": "-1", "segment.bytes": "16777216"}
+}
+
+func metadataSpec(replica uint64) PartitionSpec {
+	return PartitionSpec{Topic: MetadataTopic, Shard: metadataShard, Replica: replica, Internal: true, Settings: metadataSettings()}
+}
+
+// metadataTopic is the metadata itself as a topic, before a record says where its replicas are.
+func metadataTopic(members map[uint64]string) *TopicState {
+	a := PartitionAssignment{Shard: metadataShard, NextIncarnation: firstIncarnation + 1}
+	for r := range members {
+		a.Replicas = append(a.Replicas, ReplicaAssignment{Node: nodeOf(r), Replica: r})
+	}
+	sortReplicas(a.Replicas)
+	return &TopicState{Name: MetadataTopic, Internal: true, Config: metadataConfig(), Settings: metadataSettings(), Partitions: []PartitionAssignment{a}}
 }
 
 // Close ends the controller: changes under way end with an error. The host closes the partitions.
 func (c *Controller) Close() {
 	c.cancel()
+	c.tasks.Wait()
 	c.admin <- struct{}{}
 	defer func() { <-c.admin }()
-	c.view.cursor.Close()
-}
-
-// sweep deletes the folders of replicas whose topic was deleted, and reports those that no topic knows.
-func (c *Controller) sweep(context.Context) error {
-	names, err := c.host.cfg.FS.List(filepath.Join(c.host.cfg.Dir, partitionsDir))
-	if err != nil {
-		return fmt.Errorf("replication: %w", err)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	known := map[uint64]bool{}
-	for _, t := range c.mu.topics {
-		for _, p := range t.Partitions {
-			known[p.Shard] = true
-		}
-	}
-	for _, name := range names {
-		var k segment.Key
-		if n, err := fmt.Sscanf(name, "%d-%d", &k.Shard, &k.Replica); n != 2 || err != nil || known[k.Shard] {
-			continue
-		}
-		c.mu.nextShard = max(c.mu.nextShard, k.Shard+1) // never hand out an id whose files are there
-		if c.mu.deleted[k.Shard] && name == filepath.Base(c.host.replicaDir(k)) {
-			if err := c.host.DeleteReplicaDir(k); err != nil {
-				return err
-			}
-			continue
-		}
-		c.host.logger.Warn("a replica's folder belongs to no topic; it is left alone", "folder", name)
-		c.host.emit(Event{Kind: EventOrphan, Detail: name})
-	}
-	return nil
-}
-
-// startAll starts every replica of this node, several at a time.
-func (c *Controller) startAll(ctx context.Context) error {
-	var all []*TopicState
-	for _, t := range c.mu.topics {
-		if !t.Internal || t.Name != MetadataTopic {
-			all = append(all, t)
-		}
-	}
-	sort.Slice(all, func(i, j int) bool { return all[i].Name < all[j].Name })
-	var started []*Partition
-	for _, t := range all {
-		parts, err := c.startReplicas(ctx, t, 0)
-		if err != nil {
-			return err
-		}
-		c.mu.Lock()
-		c.mu.partitions[t.Name] = parts
-		c.mu.Unlock()
-		started = append(started, parts...)
-	}
-	return settle(ctx, started)
-}
-
-// settle waits until every replica that is its group's only voter leads, or cannot: then its high watermark covers all that was ever
-// acknowledged.
-func settle(ctx context.Context, parts []*Partition) error {
-	for _, p := range parts {
-		if p.r == nil || len(p.r.record().Membership.Addresses) != 1 {
-			continue
-		}
-		if err := p.Writable(ctx); err != nil && ctx.Err() != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// startReplicas starts the replicas of t from a partition on. Their files are there: they are made before the topic is recorded.
-func (c *Controller) startReplicas(ctx context.Context, t *TopicState, from int) ([]*Partition, error) {
-	parts := make([]*Partition, len(t.Partitions)-from)
-	err := inParallel(ctx, len(parts), func(i int) (err error) {
-		parts[i], err = c.host.StartPartition(c.spec(t, from+i), false)
-		return err
-	})
-	return parts, err
-}
-
-func (c *Controller) spec(t *TopicState, i int) PartitionSpec {
-	a := t.Partitions[i]
-	return PartitionSpec{
-		Topic: t.Name, TopicID: t.ID, Partition: a.Partition, Shard: a.Shard, Replica: a.Replicas[0].Replica,
-		Internal: t.Internal, Settings: t.Settings,
+	c.unserve()
+	c.reader.Lock()
+	defer c.reader.Unlock()
+	if c.reader.cursor != nil {
+		c.reader.cursor.Close()
 	}
 }
 
-// inParallel runs f for 0 to n-1, some at a time, and returns the first error.
-func inParallel(ctx context.Context, n int, f func(i int) error) error {
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	var first error
-	slots := make(chan struct{}, startParallel)
-	for i := range max(n, 0) {
-		mu.Lock()
-		stop := first != nil || ctx.Err() != nil
-		mu.Unlock()
-		if stop {
-			break
-		}
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			if err := f(i); err != nil {
-				mu.Lock()
-				first = cmpErr(first, err)
-				mu.Unlock()
-			}
-		})
-	}
-	wg.Wait()
-	return cmpErr(first, ctx.Err())
+// changedLocked wakes those who wait for the view or the replicas.
+func (c *Controller) changedLocked() {
+	close(c.mu.changed)
+	c.mu.changed = make(chan struct{})
 }
 
-func cmpErr(a, b error) error {
-	if a != nil {
-		return a
+// Changed returns a channel that is closed with the next change of topics, nodes or this node's replicas.
+func (c *Controller) Changed() <-chan struct{} {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.mu.changed
+}
+
+// await waits until holds, which is called under the lock, says so.
+func (c *Controller) await(ctx context.Context, holds func() bool) error {
+	for {
+		c.mu.RLock()
+		ok, changed := holds(), c.mu.changed
+		c.mu.RUnlock()
+		if ok {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-c.ctx.Done():
+			return fmt.Errorf("%w: controller", ErrClosed)
+		}
 	}
-	return b
 }
 
 // Topics lists the topics by name.
@@ -302,10 +228,9 @@ func (c *Controller) Topics() []TopicState {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	out := make([]TopicState, 0, len(c.mu.topics))
-	for _, t := range c.mu.topics {
+	for _, t := range c.mu.topicsByName() {
 		out = append(out, *t)
 	}
-	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
 	return out
 }
 
@@ -320,53 +245,56 @@ func (c *Controller) Topic(name string) (TopicState, bool) {
 	return *t, true
 }
 
-// Partition returns this node's replica of a partition.
-func (c *Controller) Partition(topic string, n int32) (*Partition, error) {
+// Nodes lists the nodes of the cluster by id, without those that were removed.
+func (c *Controller) Nodes() []NodeState {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	parts, ok := c.mu.partitions[topic]
-	if !ok {
-		return nil, fmt.Errorf("%w: topic %q: create it first", ErrUnknownTopic, topic)
-	}
-	if n < 0 || int(n) >= len(parts) {
-		return nil, fmt.Errorf("%w: topic %q has partitions 0 to %d, not %d", ErrUnknownTopic, topic, len(parts)-1, n)
-	}
-	return parts[n], nil
+	return c.mu.activeNodes()
 }
 
-// NewProducerID gives an id that no other producer of the cluster has or ever had, and its first epoch.
-func (c *Controller) NewProducerID(ctx context.Context) (id int64, epoch int16, err error) {
-	if id, ok := c.takeProducerID(); ok {
-		return id, 0, nil
-	}
-	ctx, end, err := c.begin(ctx)
+// Partition returns this node's replica of a partition.
+func (c *Controller) Partition(topic string, n int32) (*Partition, error) {
+	t, a, err := c.assignment(topic, n)
 	if err != nil {
-		return 0, 0, err
+		return nil, err
 	}
-	defer func() { err = end(err) }()
-	for {
-		if id, ok := c.takeProducerID(); ok { // another call brought a block while this one waited
-			return id, 0, nil
-		}
-		c.mu.RLock()
-		first := c.mu.nextBlock
-		c.mu.RUnlock()
-		if err := c.write(ctx, producerIDsRecord(first+producerIDBlock)); err != nil {
-			return 0, 0, err
-		}
-		c.ids.Lock()
-		c.ids.next, c.ids.end = first, first+producerIDBlock
-		c.ids.Unlock()
+	if p := c.local(a.Shard); p != nil {
+		return p, nil
 	}
+	return nil, fmt.Errorf("%w: %s-%d has no replica on this node", ErrNotLeader, t.Name, n)
 }
 
-// takeProducerID takes an id from the block at hand.
-func (c *Controller) takeProducerID() (id int64, ok bool) {
-	c.ids.Lock()
-	defer c.ids.Unlock()
-	if c.ids.next == c.ids.end {
-		return 0, false
+// assignment returns where a partition's replicas are.
+func (c *Controller) assignment(topic string, n int32) (*TopicState, PartitionAssignment, error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	t, ok := c.mu.topics[topic]
+	if !ok {
+		return nil, PartitionAssignment{}, fmt.Errorf("%w: topic %q: create it first", ErrUnknownTopic, topic)
 	}
-	c.ids.next++
-	return c.ids.next - 1, true
+	if n < 0 || int(n) >= len(t.Partitions) {
+		return nil, PartitionAssignment{}, fmt.Errorf("%w: topic %q has partitions 0 to %d, not %d", ErrUnknownTopic, topic, len(t.Partitions)-1, n)
+	}
+	return t, t.Partitions[n], nil
+}
+
+// local returns this node's replica of a shard, nil when it has none.
+func (c *Controller) local(shard uint64) *Partition {
+	if shard == metadataShard {
+		return c.metadata
+	}
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.mu.partitions[shard]
+}
+
+// partitionByID returns this node's replica of a partition of the topic with this very identity.
+func (c *Controller) partitionByID(id [16]byte, n int32) (*Partition, error) {
+	c.mu.RLock()
+	name, ok := c.mu.byID[id]
+	c.mu.RUnlock()
+	if !ok {
+		return nil, fmt.Errorf("%w: topic id %x", ErrUnknownTopic, id)
+	}
+	return c.Partition(name, n)
 }

@@ -190,7 +190,7 @@ func faultRun(t *testing.T, i int, ops []vfs.Op, cause error) bool {
 	trigger := vfs.FailNth(i, vfs.OfKind(ops...), cause)
 	n := &testNode{t: t, fs: vfs.Inject(mem, trigger.Fault), dir: "/data", id: 1}
 	l := newLedger()
-	identity, err := LoadNode(n.fs, n.dir, 1)
+	identity, err := identify(n.fs, n.dir, 1)
 	if err == nil {
 		n.host, err = OpenHost(HostConfig{FS: n.fs, Dir: n.dir, Node: identity, JournalBytes: 2 << 20})
 	}

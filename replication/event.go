@@ -23,6 +23,7 @@ const (
 	EventJournalOff      EventKind = "journal-off"      // the journal failed; every log syncs its own files now
 	EventRaftParked      EventKind = "raft-parked"      // dragonboat met a broken invariant; one of its workers is parked
 	EventRetention       EventKind = "retention"        // segments were deleted
+	EventMetadata        EventKind = "metadata-broken"  // the cluster's metadata cannot be read on this node any more
 	EventOrphan          EventKind = "orphan"           // a replica's folder belongs to no topic; it was left alone
 )
 

@@ -69,6 +69,9 @@ type HostConfig struct {
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time
 
+	// Address is where other nodes reach this one, Rack where it stands. Both are told to the cluster.
+	Address, Rack string
+
 	peers *peers // nil: a node alone
 }
 

@@ -38,12 +38,23 @@ type testNode struct {
 	host    *Host
 }
 
+// identify reads the directory's identity, or makes one of a cluster of one.
+func identify(fsys vfs.FS, dir string, id int32) (NodeIdentity, error) {
+	n, err := LoadNode(fsys, dir, id)
+	if err == nil && n.Cluster == [16]byte{} {
+		if err = drawID(&n.Cluster); err == nil {
+			err = SaveNode(fsys, dir, n)
+		}
+	}
+	return n, err
+}
+
 func (n *testNode) open() {
 	n.t.Helper()
 	if err := n.fs.MkdirAll(n.dir); err != nil {
 		n.t.Fatal(err)
 	}
-	identity, err := LoadNode(n.fs, n.dir, n.id)
+	identity, err := identify(n.fs, n.dir, n.id)
 	if err != nil {
 		n.t.Fatal(err)
 	}

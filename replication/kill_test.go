@@ -28,7 +28,7 @@ const (
 )
 
 func killOpen(dir string) (*Host, *Controller, error) {
-	identity, err := LoadNode(vfs.OS, dir, 1)
+	identity, err := identify(vfs.OS, dir, 1)
 	if err != nil {
 		return nil, nil, err
 	}

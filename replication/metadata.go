@@ -26,24 +26,36 @@ type metadataValue struct {
 	Config     map[string]string   `json:"config,omitempty"`
 	Partitions []metadataPartition `json:"partitions,omitempty"`
 
-	// kind producer-ids
+	// kind node
+	Node    int32  `json:"node,omitempty"`
+	Dir     string `json:"dir,omitempty"`
+	Address string `json:"address,omitempty"`
+	Rack    string `json:"rack,omitempty"`
+	Mode    string `json:"mode,omitempty"`
+
+	// kinds producer-ids and shards
 	Next int64 `json:"next,omitempty"`
 }
 
 type metadataPartition struct {
 	Shard    uint64            `json:"shard"`
 	Replicas []metadataReplica `json:"replicas"`
+	Target   []int32           `json:"target,omitempty"`
+	Next     uint32            `json:"next,omitempty"` // incarnation; left out: firstIncarnation+1
 }
 
 type metadataReplica struct {
 	Node    int32  `json:"node"`
 	Replica uint64 `json:"replica"`
+	Role    string `json:"role,omitempty"` // left out: voter
 }
 
 const (
 	metadataVersion = 1
 	kindTopic       = "topic"
+	kindNode        = "node"
 	kindProducerIDs = "producer-ids"
+	kindShards      = "shards"
 )
 
 func topicRecord(t *TopicState, deleted bool) metadataRecord {
@@ -52,17 +64,34 @@ func topicRecord(t *TopicState, deleted bool) metadataRecord {
 		Deleted: deleted, Created: t.Created, Config: t.Config,
 	}
 	for _, p := range t.Partitions {
-		mp := metadataPartition{Shard: p.Shard}
+		mp := metadataPartition{Shard: p.Shard, Target: p.Target}
+		if p.NextIncarnation != firstIncarnation+1 {
+			mp.Next = p.NextIncarnation
+		}
 		for _, r := range p.Replicas {
-			mp.Replicas = append(mp.Replicas, metadataReplica{Node: r.Node, Replica: r.Replica})
+			mr := metadataReplica{Node: r.Node, Replica: r.Replica}
+			if r.Role != RoleVoter {
+				mr.Role = r.Role.String()
+			}
+			mp.Replicas = append(mp.Replicas, mr)
 		}
 		v.Partitions = append(v.Partitions, mp)
 	}
 	return metadataRecord{key: kindTopic + "/" + v.ID, val: v}
 }
 
+func nodeRecord(n NodeState) metadataRecord {
+	return metadataRecord{key: fmt.Sprintf("%s/%d", kindNode, n.ID), val: metadataValue{
+		Version: metadataVersion, Kind: kindNode, Node: n.ID, Dir: hex.EncodeToString(n.Dir[:]), Address: n.Address, Rack: n.Rack, Mode: n.Mode.String(),
+	}}
+}
+
 func producerIDsRecord(next int64) metadataRecord {
 	return metadataRecord{key: kindProducerIDs, val: metadataValue{Version: metadataVersion, Kind: kindProducerIDs, Next: next}}
+}
+
+func shardsRecord(next uint64) metadataRecord {
+	return metadataRecord{key: kindShards, val: metadataValue{Version: metadataVersion, Kind: kindShards, Next: int64(next)}}
 }
 
 func (r metadataRecord) encode() (key, value []byte, err error) {
@@ -73,66 +102,27 @@ func (r metadataRecord) encode() (key, value []byte, err error) {
 	return []byte(r.key), value, nil
 }
 
-// apply folds one record into the view.
-func (c *Controller) apply(key, value []byte) error {
-	var v metadataValue
-	if err := json.Unmarshal(value, &v); err != nil {
-		return fmt.Errorf("replication: record %q: %w", key, err)
+func decodeReplicas(p *metadataPartition) ([]ReplicaAssignment, error) {
+	out := make([]ReplicaAssignment, 0, len(p.Replicas))
+	for _, r := range p.Replicas {
+		a := ReplicaAssignment{Node: r.Node, Replica: r.Replica}
+		if r.Role != "" {
+			role, ok := parseRole(r.Role)
+			if !ok {
+				return nil, fmt.Errorf("replication: unknown role %q: use a newer program", r.Role)
+			}
+			a.Role = role
+		}
+		out = append(out, a)
 	}
-	if v.Version != metadataVersion {
-		return fmt.Errorf("replication: record %q has version %d, this program knows %d: use a newer one", key, v.Version, metadataVersion)
-	}
-	switch v.Kind {
-	case kindTopic:
-		return c.applyTopic(&v)
-	case kindProducerIDs:
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.mu.nextBlock = max(c.mu.nextBlock, v.Next)
-		return nil
-	}
-	return fmt.Errorf("replication: record %q is of the unknown kind %q: use a newer program", key, v.Kind)
+	return out, nil
 }
 
-func (c *Controller) applyTopic(v *metadataValue) error {
-	t := &TopicState{Name: v.Name, Internal: v.Internal, Created: v.Created, Config: v.Config}
-	id, err := hex.DecodeString(v.ID)
-	if err != nil || len(id) != len(t.ID) {
-		return fmt.Errorf("replication: topic %q has the id %q", v.Name, v.ID)
-	}
-	copy(t.ID[:], id)
-	if t.Settings, err = ParseSettings(v.Config); err != nil {
-		return fmt.Errorf("replication: topic %q: %w", v.Name, err)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for i, p := range v.Partitions {
-		if len(p.Replicas) == 0 {
-			return fmt.Errorf("replication: topic %q partition %d has no replica", v.Name, i)
+func parseRole(name string) (Role, bool) {
+	for i, n := range roleNames {
+		if n == name {
+			return Role(i), true
 		}
-		a := PartitionAssignment{Partition: int32(i), Shard: p.Shard}
-		for _, r := range p.Replicas {
-			a.Replicas = append(a.Replicas, ReplicaAssignment{Node: r.Node, Replica: r.Replica})
-		}
-		t.Partitions = append(t.Partitions, a)
-		c.mu.nextShard = max(c.mu.nextShard, p.Shard+1)
-		c.mu.deleted[p.Shard] = v.Deleted
 	}
-	if v.Deleted {
-		if name, ok := c.mu.byID[t.ID]; ok {
-			c.mu.gone = append(c.mu.gone, c.mu.partitions[name]...)
-			delete(c.mu.topics, name)
-			delete(c.mu.partitions, name)
-			delete(c.mu.byID, t.ID)
-		}
-		return nil
-	}
-	c.mu.topics[t.Name] = t
-	c.mu.byID[t.ID] = t.Name
-	running, parts := c.mu.partitions[t.Name], c.mu.starting[t.ID]
-	if len(parts) > 0 && len(running)+len(parts) == len(t.Partitions) {
-		c.mu.partitions[t.Name] = append(running[:len(running):len(running)], parts...)
-		delete(c.mu.starting, t.ID)
-	}
-	return nil
+	return 0, false
 }

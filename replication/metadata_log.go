@@ -4,86 +4,31 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/billetlog/billet/internal/batch"
 	"github.com/billetlog/billet/segment"
 )
 
-// The metadata partition as a log: how the controller writes records and follows them.
+// The metadata partition as a log: how the controller writes records and every node follows them.
 
-// write appends a record to the metadata, waits until it is committed, and brings the view up to it. After an error view.stale says whether the
-// record may be there all the same.
-func (c *Controller) write(ctx context.Context, r metadataRecord) error {
-	key, value, err := r.encode()
-	if err != nil {
-		return err
-	}
-	for {
-		if err := c.metadata.Writable(ctx); err != nil {
-			return err
-		}
-		b, err := c.buildRecord(key, value)
-		if err != nil {
-			return err
-		}
-		freed := make(chan struct{}, 1)
-		cancel := c.metadata.Notify(freed)
-		done := make(chan AppendResult, 1)
-		c.metadata.Append(b, AppendOptions{Acks: AcksAll}, func(res AppendResult) { done <- res })
-		retry, err := c.await(ctx, done, freed)
-		cancel()
-		if !retry {
-			return err
-		}
-	}
-}
-
-// await waits for a record's answer; retry says that it was certainly not written and may be tried again.
-func (c *Controller) await(ctx context.Context, done chan AppendResult, freed <-chan struct{}) (retry bool, err error) {
-	var res AppendResult
-	select {
-	case res = <-done:
-	case <-ctx.Done():
-		c.view.open, c.view.stale = done, true
-		return false, fmt.Errorf("%w: writing the cluster's metadata: %w", ErrAmbiguous, context.Cause(ctx))
-	}
-	switch {
-	case res.Err == nil:
-		if err := c.readView(ctx); err != nil {
-			c.view.stale = true
-			return false, err
-		}
-		return false, nil
-	case errors.Is(res.Err, ErrNotLeader):
-		return true, nil
-	case errors.Is(res.Err, ErrBusy):
-		select {
-		case <-freed:
-			return true, nil
-		case <-ctx.Done():
-			return false, context.Cause(ctx)
-		}
-	}
-	c.view.stale = c.view.stale || errors.Is(res.Err, ErrAmbiguous)
-	return false, fmt.Errorf("writing the cluster's metadata: %w", res.Err)
-}
-
-func (c *Controller) buildRecord(key, value []byte) (batch.Batch, error) {
-	var b batch.Builder
-	b.Reset(batch.BuilderOptions{})
-	b.Append(c.host.now().UnixMilli(), key, value, nil)
-	return b.Finish()
-}
-
-// readView applies what is committed and not yet read.
-func (c *Controller) readView(context.Context) error {
+// read folds what is committed and not yet read.
+func (c *Controller) read(context.Context) error {
+	c.reader.Lock()
+	defer c.reader.Unlock()
 	var r batch.Reader
-	for c.view.next < c.metadata.HighWatermark() {
-		buf, err := c.view.cursor.Read(c.view.buf[:0], c.view.next, metadataReadSize)
+	for {
+		c.mu.RLock()
+		next := c.mu.next
+		c.mu.RUnlock()
+		if next >= c.metadata.HighWatermark() {
+			return nil
+		}
+		buf, err := c.reader.cursor.Read(c.reader.buf[:0], next, metadataReadSize)
 		if err != nil {
 			return err
 		}
-		c.view.buf = buf
+		c.reader.buf = buf
 		for len(buf) > 0 {
 			b, rest, err := batch.Split(buf, len(buf))
 			if err == nil {
@@ -92,52 +37,119 @@ func (c *Controller) readView(context.Context) error {
 			if err == nil {
 				err = r.Reset(b, maxMessageBytesMax)
 			}
+			if err == nil {
+				err = c.fold(&r, b.NextOffset())
+			}
 			if err != nil {
-				return fmt.Errorf("%w: cluster metadata at offset %d: %w", segment.ErrCorrupt, c.view.next, err)
+				return fmt.Errorf("cluster metadata at offset %d: %w", next, err)
 			}
-			var rec batch.Record
-			for r.Next(&rec) {
-				if err := c.apply(rec.Key, rec.Value); err != nil {
-					return fmt.Errorf("cluster metadata at offset %d: %w", rec.Offset, err)
-				}
-			}
-			if err := r.Err(); err != nil {
-				return fmt.Errorf("%w: cluster metadata at offset %d: %w", segment.ErrCorrupt, c.view.next, err)
-			}
-			buf, c.view.next = rest, b.NextOffset()
+			buf, next = rest, b.NextOffset()
 		}
 	}
+}
+
+// errView means that a record says what this program does not understand: reading it again does not help.
+var errView = errors.New("replication: the metadata cannot be followed")
+
+// fold takes the records of one batch into the view.
+func (c *Controller) fold(r *batch.Reader, next int64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var rec batch.Record
+	for r.Next(&rec) {
+		if err := c.mu.apply(rec.Key, rec.Value); err != nil {
+			return fmt.Errorf("%w: %w", errView, err)
+		}
+	}
+	if err := r.Err(); err != nil {
+		return fmt.Errorf("%w: %w", segment.ErrCorrupt, err)
+	}
+	c.mu.next = next
+	c.changedLocked()
 	return nil
 }
 
-// catchUp finds out what became of a record whose writer did not learn it, and follows.
-func (c *Controller) catchUp(ctx context.Context) error {
-	if c.view.open != nil {
+// fresh waits until this node knows all that was committed when it was called.
+func (c *Controller) fresh(ctx context.Context) error {
+	for {
+		attempt, cancel := context.WithTimeout(ctx, barrierTimeout)
+		err := c.host.guard.readIndex(attempt, metadataShard, barrierTimeout)
+		cancel()
+		if err == nil {
+			return c.read(ctx)
+		}
+		if state, cause := c.metadata.State(); state.stopped() {
+			return fmt.Errorf("replication: the cluster's metadata is not available: %w", cmpError(cause, ErrClosed))
+		}
 		select {
-		case <-c.view.open:
-			c.view.open = nil
+		case <-time.After(controllerPause):
 		case <-ctx.Done():
-			return ctx.Err()
+			return fmt.Errorf("replication: the cluster's metadata is not available, no majority of its voters was reached: %w", context.Cause(ctx))
+		case <-c.ctx.Done():
+			return fmt.Errorf("%w: controller", ErrClosed)
 		}
 	}
-	// Who leads has applied all that earlier leaders left.
-	if err := c.metadata.Writable(ctx); err != nil {
-		return err
+}
+
+func cmpError(a, b error) error {
+	if a != nil {
+		return a
 	}
-	if err := c.readView(ctx); err != nil {
-		return err
-	}
-	c.view.stale = false
-	c.mu.Lock()
-	for id, parts := range c.mu.starting { // their record was not written
-		c.mu.gone = append(c.mu.gone, parts...)
-		delete(c.mu.starting, id)
-	}
-	c.mu.Unlock()
-	for _, t := range c.Topics() {
-		if !t.Internal {
-			c.apportion(t.Name, t.Settings)
+	return b
+}
+
+// write appends records to the metadata as one batch, waits until it is committed, and brings the view up to it. ErrAmbiguous says that they may be
+// there all the same; then the next decision waits for their fate first.
+func (c *Controller) write(ctx context.Context, records ...metadataRecord) error {
+	for {
+		b, err := c.buildRecords(records)
+		if err != nil {
+			return err
+		}
+		freed := make(chan struct{}, 1)
+		cancel := c.metadata.Notify(freed)
+		done := make(chan AppendResult, 1)
+		c.metadata.Append(b, AppendOptions{Acks: AcksAll}, func(res AppendResult) { done <- res })
+		retry, err := c.awaitRecord(ctx, done, freed)
+		cancel()
+		if !retry {
+			return err
 		}
 	}
-	return c.removeGone(ctx)
+}
+
+// awaitRecord waits for a record's answer; retry says that it was not written since too much is in flight, and may be tried again.
+func (c *Controller) awaitRecord(ctx context.Context, done chan AppendResult, freed <-chan struct{}) (retry bool, err error) {
+	var res AppendResult
+	select {
+	case res = <-done:
+	case <-ctx.Done():
+		c.lead.open = done
+		return false, fmt.Errorf("%w: writing the cluster's metadata: %w", ErrAmbiguous, context.Cause(ctx))
+	}
+	switch {
+	case res.Err == nil:
+		return false, c.read(ctx)
+	case errors.Is(res.Err, ErrBusy):
+		select {
+		case <-freed:
+			return true, nil
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		}
+	}
+	return false, fmt.Errorf("writing the cluster's metadata: %w", res.Err)
+}
+
+func (c *Controller) buildRecords(records []metadataRecord) (batch.Batch, error) {
+	var b batch.Builder
+	b.Reset(batch.BuilderOptions{})
+	for _, r := range records {
+		key, value, err := r.encode()
+		if err != nil {
+			return nil, err
+		}
+		b.Append(c.host.now().UnixMilli(), key, value, nil)
+	}
+	return b.Finish()
 }

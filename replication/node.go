@@ -17,8 +17,14 @@ import (
 
 // NodeIdentity is who a directory belongs to.
 type NodeIdentity struct {
-	Cluster [16]byte
+	Cluster [16]byte // zero: the node belongs to no cluster yet
 	ID      int32
+	// Dir is the directory's own id: a node whose disk was replaced comes back with another one.
+	Dir [16]byte
+	// Opens counts how often the directory was opened. It tells the node's lives apart.
+	Opens uint64
+	// Forming are the nodes that form the cluster together, this one among them, until its metadata partition exists here.
+	Forming []int32
 	Formed  bool // the cluster's metadata partition exists here: if its files are missing they were lost
 }
 
@@ -27,10 +33,13 @@ func (n NodeIdentity) ClusterID() string { return hex.EncodeToString(n.Cluster[:
 
 // The file `meta` in the node's directory: one line of JSON, then the xxhash64 of that line in hexadecimal on a line of its own.
 type metaFile struct {
-	Format  int    `json:"format"`
-	Cluster string `json:"cluster"`
-	Node    int32  `json:"node"`
-	Formed  bool   `json:"formed"`
+	Format  int     `json:"format"`
+	Cluster string  `json:"cluster"`
+	Node    int32   `json:"node"`
+	Dir     string  `json:"dir"`
+	Opens   uint64  `json:"opens"`
+	Forming []int32 `json:"forming,omitempty"`
+	Formed  bool    `json:"formed"`
 }
 
 const (
@@ -38,8 +47,8 @@ const (
 	metaFormat = 1
 )
 
-// LoadNode reads the directory's identity; when there is none it makes a new cluster's. A directory of another node is refused, as is
-// one that holds partitions and no identity.
+// LoadNode reads the directory's identity; when there is none it makes that of a node without a cluster. A directory of another node is refused, as
+// is one that holds partitions and no identity.
 func LoadNode(fsys vfs.FS, dir string, id int32) (NodeIdentity, error) {
 	path := filepath.Join(dir, metaName)
 	b, err := vfs.ReadFile(fsys, path)
@@ -48,10 +57,7 @@ func LoadNode(fsys vfs.FS, dir string, id int32) (NodeIdentity, error) {
 			return NodeIdentity{}, fmt.Errorf("%w: %s holds partitions and %s is missing: restore it from a backup", ErrForeignDir, dir, path)
 		}
 		n := NodeIdentity{ID: id}
-		if _, err := rand.Read(n.Cluster[:]); err != nil {
-			return NodeIdentity{}, fmt.Errorf("replication: making a cluster id: %w", err)
-		}
-		return n, SaveNode(fsys, dir, n)
+		return n, drawID(&n.Dir)
 	}
 	if err != nil {
 		return NodeIdentity{}, fmt.Errorf("replication: %w", err)
@@ -69,6 +75,14 @@ func LoadNode(fsys vfs.FS, dir string, id int32) (NodeIdentity, error) {
 	return n, nil
 }
 
+// drawID draws a random id.
+func drawID(id *[16]byte) error {
+	if _, err := rand.Read(id[:]); err != nil {
+		return fmt.Errorf("replication: drawing an id: %w", err)
+	}
+	return nil
+}
+
 // SaveNode writes the directory's identity, durably and in one step.
 func SaveNode(fsys vfs.FS, dir string, n NodeIdentity) error {
 	if err := vfs.WriteFileAtomic(fsys, filepath.Join(dir, metaName), encodeMeta(n)); err != nil {
@@ -78,7 +92,9 @@ func SaveNode(fsys vfs.FS, dir string, n NodeIdentity) error {
 }
 
 func encodeMeta(n NodeIdentity) []byte {
-	line, _ := json.Marshal(metaFile{metaFormat, n.ClusterID(), n.ID, n.Formed}) // plain fields always encode
+	line, _ := json.Marshal(metaFile{ // plain fields always encode
+		Format: metaFormat, Cluster: n.ClusterID(), Node: n.ID, Dir: hex.EncodeToString(n.Dir[:]), Opens: n.Opens, Forming: n.Forming, Formed: n.Formed,
+	})
 	return fmt.Appendf(nil, "%s\n%016x\n", line, xxhash.Sum64(line))
 }
 
@@ -100,9 +116,22 @@ func decodeMeta(b []byte) (NodeIdentity, error) {
 	if m.Format != metaFormat {
 		return NodeIdentity{}, fmt.Errorf("format %d, this version knows %d: use a newer one", m.Format, metaFormat)
 	}
-	n := NodeIdentity{ID: m.Node, Formed: m.Formed}
-	if c, err := hex.DecodeString(m.Cluster); err != nil || len(c) != len(n.Cluster) || copy(n.Cluster[:], c) != len(c) {
+	n := NodeIdentity{ID: m.Node, Opens: m.Opens, Forming: m.Forming, Formed: m.Formed}
+	if err := decodeID(&n.Cluster, m.Cluster); err != nil {
 		return NodeIdentity{}, fmt.Errorf("cluster id %q: %w", m.Cluster, errMeta)
 	}
+	if err := decodeID(&n.Dir, m.Dir); err != nil {
+		return NodeIdentity{}, fmt.Errorf("directory id %q: %w", m.Dir, errMeta)
+	}
 	return n, nil
+}
+
+// decodeID reads an id of 32 hexadecimal digits.
+func decodeID(id *[16]byte, text string) error {
+	b, err := hex.DecodeString(text)
+	if err != nil || len(b) != len(id) {
+		return fmt.Errorf("replication: %q is not an id of 32 hexadecimal digits", text)
+	}
+	copy(id[:], b)
+	return nil
 }

@@ -2,6 +2,7 @@ package replication
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -11,14 +12,14 @@ import (
 	"github.com/billetlog/billet/segment"
 )
 
-const goldenMeta = `{"format":1,"cluster":"000102030405060708090a0b0c0d0e0f","node":7,"formed":true}
-c05128b441833a2f
+const goldenMeta = `{"format":1,"cluster":"000102030405060708090a0b0c0d0e0f","node":7,"dir":"101112131415161718191a1b1c1d1e1f","opens":9,"forming":[7,8,9],"formed":true}
+b0d460e76fb56628
 `
 
 func goldenNode() NodeIdentity {
-	n := NodeIdentity{ID: 7, Formed: true}
+	n := NodeIdentity{ID: 7, Opens: 9, Forming: []int32{7, 8, 9}, Formed: true}
 	for i := range n.Cluster {
-		n.Cluster[i] = byte(i)
+		n.Cluster[i], n.Dir[i] = byte(i), byte(i+16)
 	}
 	return n
 }
@@ -40,7 +41,7 @@ func TestMetaGolden(t *testing.T) {
 		t.Errorf("encoded:\n%s", got)
 	}
 	n, err := LoadNode(writeMeta(t, goldenMeta), "/data", 7)
-	if err != nil || n != goldenNode() {
+	if err != nil || !reflect.DeepEqual(n, goldenNode()) {
 		t.Errorf("loaded %+v, %v", n, err)
 	}
 }
@@ -86,10 +87,11 @@ func TestMetaRefused(t *testing.T) {
 		want       error
 		says       string
 	}{
-		{"another node", `{"format":1,"cluster":"000102030405060708090a0b0c0d0e0f","node":7,"formed":true}`, 8, ErrForeignDir, "belongs to node 7, this is node 8"},
+		{"another node", `{"format":1,"cluster":"000102030405060708090a0b0c0d0e0f","node":7,"dir":"101112131415161718191a1b1c1d1e1f","opens":1,"formed":true}`, 8, ErrForeignDir, "belongs to node 7, this is node 8"},
 		{"newer format", `{"format":2,"cluster":"000102030405060708090a0b0c0d0e0f","node":7,"shape":"round"}`, 7, nil, "format 2, this version knows 1"},
 		{"short cluster id", `{"format":1,"cluster":"0001","node":7}`, 7, segment.ErrCorrupt, "cluster id"},
 		{"long cluster id", `{"format":1,"cluster":"000102030405060708090a0b0c0d0e0f10","node":7}`, 7, segment.ErrCorrupt, "cluster id"},
+		{"short directory id", `{"format":1,"cluster":"000102030405060708090a0b0c0d0e0f","node":7,"dir":"00"}`, 7, segment.ErrCorrupt, "directory id"},
 		{"no JSON", `hello`, 7, segment.ErrCorrupt, ""},
 	} {
 		_, err := LoadNode(writeMeta(t, signMeta(c.line)), "/data", c.id)
@@ -112,10 +114,13 @@ func TestMetaMissing(t *testing.T) {
 		t.Fatal(err)
 	}
 	n, err := LoadNode(mem, "/data", 3)
-	if err != nil || n.ID != 3 || n.Formed || n.Cluster == [16]byte{} {
+	if err != nil || n.ID != 3 || n.Formed || n.Cluster != [16]byte{} || n.Dir == [16]byte{} {
 		t.Fatalf("made %+v, %v", n, err)
 	}
-	if again, err := LoadNode(mem.CrashClone(vfs.CrashOptions{}), "/data", 3); err != nil || again != n {
+	if err := SaveNode(mem, "/data", n); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := LoadNode(mem.CrashClone(vfs.CrashOptions{}), "/data", 3); err != nil || !reflect.DeepEqual(again, n) {
 		t.Errorf("after a power cut %+v, %v", again, err)
 	}
 	if err := mem.MkdirAll("/data/partitions"); err != nil {

@@ -2,6 +2,7 @@ package replication
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -19,8 +20,9 @@ var errUnreachable = errors.New("replication: node unreachable")
 
 // peers is how a host reaches the other nodes: Raft batches, requests and pulls over one transport node. A host that is alone has none.
 type peers struct {
-	node *transport.Node
-	host atomic.Pointer[Host] // who takes what arrives; nil before the host runs and after it closed
+	node      *transport.Node
+	directory [16]byte             // told to who asks, also before a host is attached
+	host      atomic.Pointer[Host] // who takes what arrives; nil before the host runs and after it closed
 }
 
 // newPeers starts the transport node; its callbacks are set here. Until a host is attached nothing is let in.
@@ -61,6 +63,9 @@ func (p *peers) onBatch(from transport.Peer, payload []byte) {
 var errStarting = fmt.Errorf("replication: the node is starting or closing: %w", transport.ErrBusy)
 
 func (p *peers) onRequest(ctx context.Context, from transport.Peer, payload []byte) ([]byte, error) {
+	if len(payload) == 1 && requestKind(payload[0]) == requestDirectory {
+		return p.directory[:], nil
+	}
 	h := p.host.Load()
 	if h == nil {
 		return nil, errStarting
@@ -107,6 +112,19 @@ func (w *peerWatchers) tell(s transport.PeerState) {
 // requestKind is the first byte of a request. The values are frozen: they are on the wire.
 type requestKind byte
 
+// requestDirectory asks for the id of a node's directory.
+const requestDirectory requestKind = 20
+
+// directoryOf asks a node for the id of its directory; zero when it does not answer in time.
+func (h *Host) directoryOf(ctx context.Context, node int32) (dir [16]byte) {
+	ctx, cancel := context.WithTimeout(ctx, barrierTimeout)
+	defer cancel()
+	if b, err := h.call(ctx, node, requestDirectory, nil); err == nil && len(b) == len(dir) {
+		copy(dir[:], b)
+	}
+	return dir
+}
+
 // requestHandler answers one kind of request. ctx ends with the caller's patience and with the node.
 type requestHandler func(ctx context.Context, from int32, payload []byte) ([]byte, error)
 
@@ -149,6 +167,18 @@ func (h *Host) reachable(node int32) bool {
 		return true
 	}
 	return h.cfg.peers != nil && h.cfg.peers.node.PeerState(node).Status == transport.PeerReachable
+}
+
+// addresses tells the transport where the other nodes were when last heard of.
+func (h *Host) addresses(nodes []NodeState) {
+	if h.cfg.peers == nil {
+		return
+	}
+	for _, n := range nodes {
+		if n.ID != h.cfg.Node.ID && n.Address != "" && h.cfg.peers.node.PeerState(n.ID).Status == transport.PeerUnknown {
+			h.cfg.peers.node.SetAddress(n.ID, n.Address)
+		}
+	}
 }
 
 // nodeID reads a node's name.
@@ -197,4 +227,41 @@ func (c *raftConn) SendMessageBatch(b pb.MessageBatch) error {
 		return fmt.Errorf("replication: encoding messages: %w", err)
 	}
 	return c.batches.Send(data)
+}
+
+// callJSON asks another node in JSON. A request that certainly did not run gives an error that wraps errUnreachable, one whose fate is
+// unknown one that wraps ErrAmbiguous.
+func (h *Host) callJSON(ctx context.Context, to int32, kind requestKind, q, answer any) error {
+	body, err := h.call(ctx, to, kind, mustJSON(q))
+	switch {
+	case err == nil:
+	case errors.Is(err, transport.ErrConnLost), errors.Is(err, transport.ErrTimeout), ctx.Err() != nil:
+		return fmt.Errorf("%w: asking node %d: %w", ErrAmbiguous, to, err)
+	case isRemote(err):
+		return err
+	default:
+		return fmt.Errorf("%w: node %d: %w", errUnreachable, to, err)
+	}
+	if err := json.Unmarshal(body, answer); err != nil {
+		return fmt.Errorf("replication: answer of node %d: %w", to, err)
+	}
+	return nil
+}
+
+func unmarshalJSON(b []byte, v any) error {
+	if err := json.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("replication: answer: %w", err)
+	}
+	return nil
+}
+
+func isRemote(err error) bool {
+	var remote *transport.RemoteError
+	return errors.As(err, &remote)
+}
+
+// mustJSON encodes what is made of plain fields and so always encodes.
+func mustJSON(v any) []byte {
+	b, _ := json.Marshal(v)
+	return b
 }

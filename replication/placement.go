@@ -215,7 +215,7 @@ func retarget(a PartitionAssignment, nodes []nodeView, load placementLoad, repli
 	place := map[int32]int{} // keeps the order: a new node stands where the one that it replaces stood
 	var vacant []int
 	for i, n := range before {
-		if v, ok := s.nodes[n]; ok && v.Mode == nodeActive && !slices.Contains(s.chosen, n) {
+		if v, ok := s.nodes[n]; ok && v.Mode == NodeActive && !slices.Contains(s.chosen, n) {
 			s.use(n)
 			place[n] = i
 		} else {

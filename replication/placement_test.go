@@ -14,7 +14,7 @@ import (
 func TestPlaceNeedsNodes(t *testing.T) {
 	nodes := nodesNamed(4)
 	nodes[1].Alive = false
-	nodes[2].Mode = nodeDraining
+	nodes[2].Mode = NodeDraining
 	_, err := place(nodes, newPlacementLoad(), 1, 3)
 	if !errors.Is(err, ErrNotEnoughNodes) || !strings.Contains(err.Error(), "2 of 4 nodes") || !strings.Contains(err.Error(), "3 replicas") {
 		t.Error(err)
@@ -84,7 +84,7 @@ func checkRacks(t failer, nodes []nodeView, on []int32, replicas int) {
 	inRack, size := map[string]int{}, map[string]int{}
 	seen := map[int32]bool{}
 	for _, n := range nodes {
-		if n.Mode == nodeActive {
+		if n.Mode == NodeActive {
 			size[n.Rack]++
 		}
 		if slices.Contains(on, n.ID) {
@@ -105,7 +105,7 @@ func checkRacks(t failer, nodes []nodeView, on []int32, replicas int) {
 }
 
 func TestRetarget(t *testing.T) {
-	mode := func(nodes []nodeView, id int32, m nodeMode) []nodeView { nodes[id-1].Mode = m; return nodes }
+	mode := func(nodes []nodeView, id int32, m NodeMode) []nodeView { nodes[id-1].Mode = m; return nodes }
 	dead := func(nodes []nodeView, id int32) []nodeView { nodes[id-1].Alive = false; return nodes }
 	racks := func(names string) []nodeView {
 		nodes := nodesNamed(len(names))
@@ -134,13 +134,13 @@ func TestRetarget(t *testing.T) {
 		{"fewer", on(3, 2, 1), nodesNamed(3), 2, []int32{3, 2}},
 		{"fewer, the one down goes", on(3, 2, 1), dead(nodesNamed(3), 3), 2, []int32{2, 1}},
 		{"fewer, the full rack gives", on(1, 2, 3), racks("aab"), 2, []int32{1, 3}},
-		{"draining: its place is taken", on(1, 2, 3), mode(nodesNamed(4), 2, nodeDraining), 3, []int32{1, 4, 3}},
-		{"removed", on(1, 2, 3), mode(nodesNamed(4), 1, nodeRemoved), 3, []int32{4, 2, 3}},
+		{"draining: its place is taken", on(1, 2, 3), mode(nodesNamed(4), 2, NodeDraining), 3, []int32{1, 4, 3}},
+		{"removed", on(1, 2, 3), mode(nodesNamed(4), 1, NodeRemoved), 3, []int32{4, 2, 3}},
 		{"a node that nobody knows", on(1, 9), nodesNamed(2), 2, []int32{1, 2}},
-		{"draining, and fewer", on(1, 2, 3), mode(nodesNamed(3), 2, nodeDraining), 2, []int32{1, 3}},
-		{"the rack that is free", on(1, 2), mode(racks("abab"), 2, nodeDraining), 2, []int32{1, 4}},
+		{"draining, and fewer", on(1, 2, 3), mode(nodesNamed(3), 2, NodeDraining), 2, []int32{1, 3}},
+		{"the rack that is free", on(1, 2), mode(racks("abab"), 2, NodeDraining), 2, []int32{1, 4}},
 		{"on its way stays on its way", toward(on(1, 2), 1, 3), nodesNamed(4), 2, []int32{1, 3}},
-		{"the way back is shortest", toward(on(1, 2), 1, 4), mode(nodesNamed(4), 4, nodeDraining), 2, []int32{1, 2}},
+		{"the way back is shortest", toward(on(1, 2), 1, 4), mode(nodesNamed(4), 4, NodeDraining), 2, []int32{1, 2}},
 		{"fewer, what has no copy goes", toward(on(1, 2), 1, 4, 2), nodesNamed(4), 2, []int32{1, 2}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestRetarget(t *testing.T) {
 			}
 		})
 	}
-	_, err := retarget(on(1, 2, 3), mode(nodesNamed(4), 3, nodeDraining), newPlacementLoad(), 4)
+	_, err := retarget(on(1, 2, 3), mode(nodesNamed(4), 3, NodeDraining), newPlacementLoad(), 4)
 	if !errors.Is(err, ErrNotEnoughNodes) || !strings.Contains(err.Error(), "3 of 4 nodes") {
 		t.Error(err)
 	}
@@ -172,7 +172,7 @@ func TestRetargetMovesLittle(t *testing.T) {
 		}
 		load := newPlacementLoad(parts...)
 		if rapid.Bool().Draw(t, "a node drains") {
-			nodes[rapid.IntRange(0, len(nodes)-1).Draw(t, "which")].Mode = nodeDraining
+			nodes[rapid.IntRange(0, len(nodes)-1).Draw(t, "which")].Mode = NodeDraining
 		}
 		want := rapid.IntRange(1, 5).Draw(t, "new replicas")
 		for _, a := range parts {
@@ -193,7 +193,7 @@ func TestRetargetMovesLittle(t *testing.T) {
 			now, can := placedOn(a), 0
 			stay := 0
 			for _, n := range now {
-				if nodes[n-1].Mode == nodeActive {
+				if nodes[n-1].Mode == NodeActive {
 					can++
 				}
 				if target == nil || slices.Contains(target, n) {

@@ -13,25 +13,16 @@ import (
 // always changes before Raft's membership does, a replica is dropped from the record only after Raft has it removed, and Raft never takes
 // back an id that was removed. So a change that arrives late does nothing, or what was meant.
 
-// nodeMode is what a node is to be used for.
-type nodeMode uint8
-
-const (
-	nodeActive   nodeMode = iota
-	nodeDraining          // gives up what it has and takes nothing new
-	nodeRemoved           // does not come back
-)
-
 // nodeView is what is known of one node.
 type nodeView struct {
 	ID    int32
 	Rack  string // nodes without a rack are in one rack together
-	Mode  nodeMode
+	Mode  NodeMode
 	Alive bool
 }
 
 // takes tells whether the node can be given a new replica.
-func (n nodeView) takes() bool { return n.Alive && n.Mode == nodeActive }
+func (n nodeView) takes() bool { return n.Alive && n.Mode == NodeActive }
 
 // groupView is what is known of one partition's group: the record, and Raft's own membership as its leader tells it.
 type groupView struct {

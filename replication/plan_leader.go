@@ -15,7 +15,7 @@ func leaderMoves(groups []groupView, nodes map[int32]nodeView, limit int) []step
 			continue
 		}
 		s := p.stepFor(stepTransferLeader, to)
-		if nodes[nodeOf(g.Leader)].Mode != nodeActive {
+		if nodes[nodeOf(g.Leader)].Mode != NodeActive {
 			urgent = append(urgent, s)
 		} else {
 			other = append(other, s)

@@ -56,7 +56,7 @@ func TestLeaderMovesAreBounded(t *testing.T) {
 		groups = append(groups, m.view())
 	}
 	n := nodes[3]
-	n.Mode = nodeDraining
+	n.Mode = NodeDraining
 	nodes[3] = n
 	var shards []uint64
 	for _, s := range leaderMoves(groups, nodes, 4) {

@@ -34,7 +34,7 @@ func metadataTarget(nodes []nodeView, current PartitionAssignment) (voters, lear
 	var pool []candidate
 	var active []int32
 	for _, n := range nodes {
-		if n.Mode != nodeActive {
+		if n.Mode != NodeActive {
 			continue
 		}
 		active = append(active, n.ID)
@@ -95,7 +95,7 @@ func nextMetadataStep(g groupView, nodes map[int32]nodeView) step {
 		case r.Role == RoleLearner:
 			return !slices.Contains(learners, r.Node)
 		}
-		return all || !n.Alive && n.Mode != nodeActive // what is down and not to be used is of no use until the others are there
+		return all || !n.Alive && n.Mode != NodeActive // what is down and not to be used is of no use until the others are there
 	})
 	for _, n := range append(voters, learners...) {
 		p.learnOn(n)

@@ -38,8 +38,8 @@ func TestMetadataTarget(t *testing.T) {
 		{"voters stay", rack("aaab"), voter(1, 2, 3), []int32{1, 2, 3}, []int32{4}},
 		{"a voter that is down stays", with(nodesNamed(4), func(n []nodeView) { n[0].Alive = false }), voter(1, 2, 3), []int32{1, 2, 3}, []int32{4}},
 		{"a learner that is down does not vote", with(nodesNamed(3), func(n []nodeView) { n[2].Alive = false }), voter(1), []int32{1}, []int32{2, 3}},
-		{"a voter drains", with(nodesNamed(4), func(n []nodeView) { n[0].Mode = nodeDraining }), voter(1, 2, 3), []int32{2, 3, 4}, nil},
-		{"a voter is removed, two nodes stay", with(nodesNamed(3), func(n []nodeView) { n[1].Mode = nodeRemoved }), voter(1, 2, 3), []int32{1}, []int32{3}},
+		{"a voter drains", with(nodesNamed(4), func(n []nodeView) { n[0].Mode = NodeDraining }), voter(1, 2, 3), []int32{2, 3, 4}, nil},
+		{"a voter is removed, two nodes stay", with(nodesNamed(3), func(n []nodeView) { n[1].Mode = NodeRemoved }), voter(1, 2, 3), []int32{1}, []int32{3}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			voters, learners := metadataTarget(c.nodes, c.now)
@@ -83,7 +83,7 @@ func TestMetadataReplacesAVoter(t *testing.T) {
 		"drained": func(m *groupModel) { draining(m, 2) },
 		"removed, and down": func(m *groupModel) {
 			down(m, 2)
-			m.setNode(2, func(v *nodeView) { v.Mode = nodeRemoved })
+			m.setNode(2, func(v *nodeView) { v.Mode = NodeRemoved })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -285,7 +285,7 @@ func (m *groupModel) String() string {
 		if !n.Alive {
 			out += " down"
 		}
-		if n.Mode != nodeActive {
+		if n.Mode != NodeActive {
 			out += " draining"
 		}
 	}
@@ -356,11 +356,11 @@ func (m *groupModel) faults() map[string]func(*rapid.T) {
 		"drain": func(t *rapid.T) {
 			flush(t)
 			n := node(t)
-			m.setNode(n, func(v *nodeView) { v.Mode = nodeDraining })
+			m.setNode(n, func(v *nodeView) { v.Mode = NodeDraining })
 		},
 		"end drain": func(t *rapid.T) {
 			n := node(t)
-			m.setNode(n, func(v *nodeView) { v.Mode = nodeActive })
+			m.setNode(n, func(v *nodeView) { v.Mode = NodeActive })
 		},
 	}
 }

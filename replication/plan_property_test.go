@@ -68,12 +68,12 @@ func TestPlanMetadataConverges(t *testing.T) {
 		m := newGroupModel(t, nextMetadataStep, nodes, on...)
 		t.Repeat(m.faults())
 		m.heal()
-		m.setNode(1, func(v *nodeView) { v.Mode = nodeActive }) // somebody has to have it
+		m.setNode(1, func(v *nodeView) { v.Mode = NodeActive }) // somebody has to have it
 		m.run()
 		active, voting := 0, 0
 		for _, n := range sortedNodes(m.nodes) {
 			i := slices.IndexFunc(m.rec.Replicas, func(r ReplicaAssignment) bool { return r.Node == n.ID })
-			if has := i >= 0; has != (n.Mode == nodeActive) {
+			if has := i >= 0; has != (n.Mode == NodeActive) {
 				t.Fatalf("node %d: a replica: %v: %s", n.ID, has, m)
 			}
 			if i < 0 {

@@ -22,7 +22,7 @@ func down(m *groupModel, nodes ...int32) {
 
 func draining(m *groupModel, nodes ...int32) {
 	for _, n := range nodes {
-		m.setNode(n, func(v *nodeView) { v.Mode = nodeDraining })
+		m.setNode(n, func(v *nodeView) { v.Mode = NodeDraining })
 	}
 }
 

@@ -3,86 +3,142 @@ package replication
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 )
 
-// CreateTopic makes a topic. When it returns, its partitions exist and take records.
-func (c *Controller) CreateTopic(ctx context.Context, spec TopicSpec) (_ TopicState, err error) {
-	settings, err := ParseSettings(spec.Config)
-	if err != nil {
+// createRequest asks for a topic.
+type createRequest struct {
+	Spec TopicSpec `json:"spec"`
+}
+
+// CreateTopic makes a topic. When it returns, its partitions exist; those that have a replica here are led by somebody.
+func (c *Controller) CreateTopic(ctx context.Context, spec TopicSpec) (TopicState, error) {
+	if _, err := ParseSettings(spec.Config); err != nil {
 		return TopicState{}, err
 	}
 	if spec.Partitions < 1 || spec.Partitions > MaxPartitions {
 		return TopicState{}, fmt.Errorf("%w: %d for topic %q: 1 to %d are possible", ErrInvalidPartitions, spec.Partitions, spec.Name, MaxPartitions)
 	}
-	ctx, end, err := c.begin(ctx)
+	if spec.Replicas < 0 {
+		return TopicState{}, fmt.Errorf("%w: topic %q with %d replicas", ErrInvalidPartitions, spec.Name, spec.Replicas)
+	}
+	t, err := ask(ctx, c, "create-topic", createRequest{spec}, (*Controller).createTopic)
 	if err != nil {
 		return TopicState{}, err
 	}
-	defer func() { err = end(err) }()
-	if err := c.checkName(spec.Name); err != nil {
-		return TopicState{}, err
-	}
-	t := TopicState{
-		Name: spec.Name, Config: maps.Clone(spec.Config), Settings: settings, Created: c.host.now().UnixMilli(),
-	}
-	if _, err := rand.Read(t.ID[:]); err != nil {
-		return TopicState{}, fmt.Errorf("replication: making a topic id: %w", err)
-	}
-	if err := c.extend(ctx, &t, spec.Partitions); err != nil {
-		return TopicState{}, err
-	}
-	return t, nil
+	return t, c.awaitTopic(ctx, &t, 0)
 }
 
-// extend gives the topic its partitions up to total: it makes their files, starts their replicas, and records the topic when all of them take
-// records. A crash leaves the topic as it was, with folders that belong to nothing, or as it is to be.
-func (c *Controller) extend(ctx context.Context, t *TopicState, total int) error {
+// awaitTopic waits until this node's replicas of a topic, from a partition on, run and have a leader.
+func (c *Controller) awaitTopic(ctx context.Context, t *TopicState, from int) error {
+	here := c.host.cfg.Node.ID
+	for i := from; i < len(t.Partitions); i++ {
+		shard := t.Partitions[i].Shard
+		if !slices.ContainsFunc(t.Partitions[i].Replicas, func(r ReplicaAssignment) bool { return r.Node == here }) {
+			continue
+		}
+		var p *Partition
+		err := c.await(ctx, func() bool {
+			p = c.mu.partitions[shard]
+			return p != nil || c.mu.deleted[shard] || c.mu.broken != nil
+		})
+		if err == nil && p != nil {
+			err = p.led(ctx)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// led waits until the partition has a leader, here or elsewhere.
+func (p *Partition) led(ctx context.Context) error {
+	for {
+		p.mu.Lock()
+		state, cause, changed := p.mu.state, p.mu.cause, p.mu.changed
+		p.mu.Unlock()
+		switch state {
+		case StateLeader, StateFollower:
+			return nil
+		case StateFailed, StateQuarantined:
+			return cause
+		case StateClosed:
+			return p.whyStopped()
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %s is %s: %w", ErrNotLeader, p.name(), state, context.Cause(ctx))
+		}
+	}
+}
+
+func (c *Controller) createTopic(ctx context.Context, q createRequest) (t TopicState, err error) {
+	err = c.decide(ctx, func(ctx context.Context) error {
+		if err := c.checkName(q.Spec.Name); err != nil {
+			return err
+		}
+		t = TopicState{Name: q.Spec.Name, Config: maps.Clone(q.Spec.Config), Created: c.host.now().UnixMilli()}
+		if t.Settings, err = ParseSettings(t.Config); err != nil {
+			return err
+		}
+		if _, err := rand.Read(t.ID[:]); err != nil {
+			return fmt.Errorf("replication: making a topic id: %w", err)
+		}
+		return c.extend(ctx, &t, q.Spec.Partitions, q.Spec.Replicas)
+	})
+	return t, err
+}
+
+// extend gives the topic its partitions up to total: it makes their files, here and elsewhere, and records the topic. A crash leaves the topic
+// as it was, with folders that belong to nothing, or as it is to be.
+func (c *Controller) extend(ctx context.Context, t *TopicState, total, replicas int) error {
 	old := len(t.Partitions)
-	if err := c.addReplicas(ctx, t, total); err != nil {
-		return err
-	}
-	parts, err := c.startReplicas(ctx, t, old)
-	for i := 0; i < len(parts) && err == nil; i++ {
-		err = parts[i].Writable(ctx)
-	}
+	places, err := c.place(total-old, replicas)
 	if err != nil {
-		c.discard(t, old, parts)
+		return fmt.Errorf("topic %q: %w", t.Name, err)
+	}
+	shards, err := c.takeShards(ctx, total-old)
+	if err != nil {
 		return err
 	}
-	c.mu.Lock()
-	c.mu.starting[t.ID] = parts // the view takes them over together with the record
-	c.mu.Unlock()
-	err = c.write(ctx, topicRecord(t, false))
-	if err != nil && !c.view.stale { // certainly not recorded
-		c.mu.Lock()
-		delete(c.mu.starting, t.ID)
-		c.mu.Unlock()
-		c.discard(t, old, parts)
+	t.Partitions = slices.Clone(t.Partitions)
+	for i, nodes := range places {
+		a := PartitionAssignment{Partition: int32(old + i), Shard: shards + uint64(i), NextIncarnation: firstIncarnation + 1}
+		for _, n := range nodes {
+			a.Replicas = append(a.Replicas, ReplicaAssignment{Node: n, Replica: replicaID(n, firstIncarnation)})
+		}
+		t.Partitions = append(t.Partitions, a)
+	}
+	err = c.prepareAll(ctx, t, old)
+	if err == nil {
+		err = c.write(ctx, topicRecord(t, false))
+	}
+	if err != nil && c.lead.open == nil && !isAmbiguous(err) { // certainly not recorded
+		c.discardAll(t, old)
 	}
 	return err
 }
 
-// discard stops and deletes replicas that no record names.
-func (c *Controller) discard(t *TopicState, from int, parts []*Partition) {
-	ctx, cancel := context.WithTimeout(c.host.ctx, snapshotTimeout)
-	defer cancel()
-	for i := from; i < len(t.Partitions); i++ {
-		var err error
-		if p := parts[i-from]; p != nil {
-			err = c.host.RemovePartition(ctx, p)
-		} else {
-			s := c.spec(t, i)
-			err = c.host.DeleteReplicaDir(s.key())
+// takeShards takes n shard ids that nobody else has or ever had, from a block that is a record.
+func (c *Controller) takeShards(ctx context.Context, n int) (first uint64, err error) {
+	if c.lead.shard+uint64(n) > c.lead.shardsEnd {
+		c.mu.RLock()
+		first := c.mu.nextShard
+		c.mu.RUnlock()
+		end := first + max(shardBlock, uint64(n))
+		if err := c.write(ctx, shardsRecord(end)); err != nil {
+			return 0, err
 		}
-		if err != nil {
-			c.host.logger.Warn("files of a partition that was not created stay behind", "topic", t.Name, "partition", i, "err", err)
-		}
+		c.lead.shard, c.lead.shardsEnd = first, end
 	}
+	first = c.lead.shard
+	c.lead.shard += uint64(n)
+	return first, nil
 }
 
 func (c *Controller) topic(name string) *TopicState {
@@ -107,57 +163,30 @@ func (c *Controller) checkName(name string) error {
 	return nil
 }
 
-// addReplicas extends the topic to total partitions and makes their files, before anything is recorded: then a topic that is recorded has
-// its files, and files that are missing were lost.
-func (c *Controller) addReplicas(ctx context.Context, t *TopicState, total int) error {
-	c.mu.Lock()
-	old := len(t.Partitions)
-	t.Partitions = slices.Clone(t.Partitions)
-	for i := old; i < total; i++ {
-		node := c.host.cfg.Node.ID
-		t.Partitions = append(t.Partitions, PartitionAssignment{
-			Partition: int32(i), Shard: c.mu.nextShard, Replicas: []ReplicaAssignment{{Node: node, Replica: replicaID(node, firstIncarnation)}}, NextIncarnation: firstIncarnation + 1,
-		})
-		c.mu.nextShard++
-	}
-	c.mu.Unlock()
-	err := inParallel(ctx, total-old, func(i int) error { return c.host.PrepareReplica(c.spec(t, old+i)) })
-	if err != nil {
-		c.discard(t, old, make([]*Partition, total-old))
-	}
-	return err
+// topicRequest names a topic.
+type topicRequest struct {
+	Name string `json:"name"`
 }
 
-// DeleteTopic deletes a topic and its files. When files cannot be deleted it returns an error although the topic is gone: the next open
-// deletes them.
-func (c *Controller) DeleteTopic(ctx context.Context, name string) (err error) {
-	ctx, end, err := c.begin(ctx)
-	if err != nil {
+type nothing struct{}
+
+// DeleteTopic deletes a topic. When it returns, this node's files of it are gone; other nodes delete theirs by themselves. When files cannot be
+// deleted it returns an error although the topic is gone: it is tried again.
+func (c *Controller) DeleteTopic(ctx context.Context, name string) error {
+	if _, err := ask(ctx, c, "delete-topic", topicRequest{name}, (*Controller).deleteTopic); err != nil {
 		return err
 	}
-	defer func() { err = end(err) }()
-	t, err := c.mutable(name)
-	if err != nil {
-		return err
-	}
-	if err := c.write(ctx, topicRecord(t, true)); err != nil {
-		return err
-	}
-	return c.removeGone(ctx)
+	return c.agree(ctx)
 }
 
-// removeGone removes the replicas of topics that are deleted: all of them, whatever becomes of one.
-func (c *Controller) removeGone(ctx context.Context) error {
-	c.mu.Lock()
-	gone := c.mu.gone
-	c.mu.gone = nil
-	c.mu.Unlock()
-	errs := make([]error, len(gone))
-	_ = inParallel(context.WithoutCancel(ctx), len(gone), func(i int) error {
-		errs[i] = c.host.RemovePartition(ctx, gone[i])
-		return nil
+func (c *Controller) deleteTopic(ctx context.Context, q topicRequest) (nothing, error) {
+	return nothing{}, c.decide(ctx, func(ctx context.Context) error {
+		t, err := c.mutable(q.Name)
+		if err != nil {
+			return err
+		}
+		return c.write(ctx, topicRecord(t, true))
 	})
-	return errors.Join(errs...)
 }
 
 // mutable returns a topic that users may change.
@@ -172,68 +201,140 @@ func (c *Controller) mutable(name string) (*TopicState, error) {
 	return t, nil
 }
 
-// AlterTopic changes settings; those in unset get their default back.
-func (c *Controller) AlterTopic(ctx context.Context, name string, set map[string]string, unset []string) (err error) {
-	ctx, end, err := c.begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = end(err) }()
-	old, err := c.mutable(name)
-	if err != nil {
-		return err
-	}
-	t := *old
-	t.Config = maps.Clone(old.Config)
-	if t.Config == nil {
-		t.Config = make(map[string]string)
-	}
-	for _, k := range unset {
-		delete(t.Config, k)
-	}
-	maps.Copy(t.Config, set)
-	if t.Settings, err = ParseSettings(t.Config); err != nil {
-		return err
-	}
-	// A log that is recorded as fsync commit must not have a tail that was written under interval, so the stricter policy goes first.
-	if old.Settings.Fsync == FsyncInterval && t.Settings.Fsync == FsyncCommit {
-		strict := old.Settings
-		strict.Fsync = FsyncCommit
-		c.apportion(name, strict)
-	}
-	err = c.write(ctx, topicRecord(&t, false))
-	if now := c.topic(name); now != nil {
-		c.apportion(name, now.Settings)
-	}
-	return err
+type alterRequest struct {
+	Name  string            `json:"name"`
+	Set   map[string]string `json:"set,omitempty"`
+	Unset []string          `json:"unset,omitempty"`
 }
 
-// apportion gives the topic's partitions their settings.
-func (c *Controller) apportion(name string, s Settings) {
-	c.mu.RLock()
-	parts := c.mu.partitions[name]
-	c.mu.RUnlock()
-	for _, p := range parts {
-		if *p.settings.Load() != s {
+// AlterTopic changes settings; those in unset get their default back.
+func (c *Controller) AlterTopic(ctx context.Context, name string, set map[string]string, unset []string) error {
+	if _, err := ask(ctx, c, "alter-topic", alterRequest{name, set, unset}, (*Controller).alterTopic); err != nil {
+		return err
+	}
+	return c.agree(ctx)
+}
+
+func (c *Controller) alterTopic(ctx context.Context, q alterRequest) (nothing, error) {
+	return nothing{}, c.decide(ctx, func(ctx context.Context) error {
+		old, err := c.mutable(q.Name)
+		if err != nil {
+			return err
+		}
+		t := *old
+		t.Config = maps.Clone(old.Config)
+		if t.Config == nil {
+			t.Config = make(map[string]string)
+		}
+		for _, k := range q.Unset {
+			delete(t.Config, k)
+		}
+		maps.Copy(t.Config, q.Set)
+		if t.Settings, err = ParseSettings(t.Config); err != nil {
+			return err
+		}
+		// A log that is recorded as fsync commit must not have a tail that was written under interval, so the stricter policy goes first.
+		if old.Settings.Fsync == FsyncInterval && t.Settings.Fsync == FsyncCommit {
+			strict := old.Settings
+			strict.Fsync = FsyncCommit
+			c.apportion(&t, strict)
+		}
+		err = c.write(ctx, topicRecord(&t, false))
+		if now := c.topic(q.Name); now != nil && err != nil {
+			c.apportion(now, now.Settings)
+		}
+		return err
+	})
+}
+
+// apportion gives this node's replicas of a topic their settings.
+func (c *Controller) apportion(t *TopicState, s Settings) {
+	for i := range t.Partitions {
+		if p := c.local(t.Partitions[i].Shard); p != nil && *p.settings.Load() != s {
 			p.SetSettings(s)
 		}
 	}
 }
 
+type addPartitionsRequest struct {
+	Name  string `json:"name"`
+	Total int    `json:"total"`
+}
+
 // AddPartitions extends a topic to total partitions. Keys map to other partitions from then on.
-func (c *Controller) AddPartitions(ctx context.Context, name string, total int) (err error) {
-	ctx, end, err := c.begin(ctx)
+func (c *Controller) AddPartitions(ctx context.Context, name string, total int) error {
+	old, err := ask(ctx, c, "add-partitions", addPartitionsRequest{name, total}, (*Controller).addPartitions)
 	if err != nil {
 		return err
 	}
-	defer func() { err = end(err) }()
-	old, err := c.mutable(name)
-	if err != nil {
-		return err
+	t, ok := c.Topic(name)
+	if !ok {
+		return fmt.Errorf("%w: topic %q was deleted", ErrUnknownTopic, name)
 	}
-	if total <= len(old.Partitions) || total > MaxPartitions {
-		return fmt.Errorf("%w: topic %q has %d, asked for are %d: give the new total, at most %d", ErrInvalidPartitions, name, len(old.Partitions), total, MaxPartitions)
+	return c.awaitTopic(ctx, &t, old)
+}
+
+func (c *Controller) addPartitions(ctx context.Context, q addPartitionsRequest) (old int, err error) {
+	err = c.decide(ctx, func(ctx context.Context) error {
+		t, err := c.mutable(q.Name)
+		if err != nil {
+			return err
+		}
+		old = len(t.Partitions)
+		if q.Total <= old || q.Total > MaxPartitions {
+			return fmt.Errorf("%w: topic %q has %d, asked for are %d: give the new total, at most %d", ErrInvalidPartitions, q.Name, old, q.Total, MaxPartitions)
+		}
+		more := *t
+		return c.extend(ctx, &more, q.Total, t.replicas())
+	})
+	return old, err
+}
+
+// replicas is the topic's replication factor: that of its first partition when its changes are through.
+func (t *TopicState) replicas() int {
+	a := &t.Partitions[0]
+	if a.Target != nil {
+		return len(a.Target)
 	}
-	t := *old
-	return c.extend(ctx, &t, total)
+	n := 0
+	for _, r := range a.Replicas {
+		if r.Role == RoleVoter {
+			n++
+		}
+	}
+	return max(n, 1)
+}
+
+// NewProducerID gives an id that no other producer of the cluster has or ever had, and its first epoch.
+func (c *Controller) NewProducerID(ctx context.Context) (id int64, epoch int16, err error) {
+	for {
+		c.ids.Lock()
+		if c.ids.next < c.ids.end {
+			id = c.ids.next
+			c.ids.next++
+			c.ids.Unlock()
+			return id, 0, nil
+		}
+		c.ids.Unlock()
+		first, err := ask(ctx, c, "producer-ids", nothing{}, (*Controller).producerIDs)
+		if err != nil {
+			return 0, 0, err
+		}
+		c.ids.Lock()
+		if c.ids.next == c.ids.end { // not brought by another call meanwhile
+			c.ids.next, c.ids.end = first, first+producerIDBlock
+		}
+		c.ids.Unlock()
+	}
+}
+
+// producerIDs gives a node a block of ids.
+func (c *Controller) producerIDs(ctx context.Context, _ nothing) (first int64, err error) {
+	err = c.decide(ctx, func(ctx context.Context) error {
+		c.mu.RLock()
+		first = c.mu.nextBlock
+		c.mu.RUnlock()
+		return c.write(ctx, producerIDsRecord(first+producerIDBlock))
+	})
+	return first, err
 }

@@ -1,0 +1,242 @@
+package replication
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/billetlog/billet/segment"
+)
+
+// The agent is the part of the controller that every node has: it makes this node's replicas agree with the view.
+
+func sortReplicas(r []ReplicaAssignment) {
+	slices.SortFunc(r, func(a, b ReplicaAssignment) int { return cmp.Compare(a.Replica, b.Replica) })
+}
+
+// metadataReplica finds this node's replica of the metadata among its folders. Of several the newest counts: the others were removed.
+func (h *Host) metadataReplica() (replica uint64, found bool, err error) {
+	keys, err := h.replicaKeys()
+	for _, k := range keys {
+		if k.Shard == metadataShard && (!found || k.Replica > replica) {
+			replica, found = k.Replica, true
+		}
+	}
+	return replica, found, err
+}
+
+// replicaKeys lists the replicas that have a folder here.
+func (h *Host) replicaKeys() ([]segment.Key, error) {
+	names, err := h.cfg.FS.List(filepath.Join(h.cfg.Dir, partitionsDir))
+	if err != nil {
+		return nil, fmt.Errorf("replication: %w", err)
+	}
+	var out []segment.Key
+	for _, name := range names {
+		var k segment.Key
+		if n, err := fmt.Sscanf(name, "%d-%d", &k.Shard, &k.Replica); n == 2 && err == nil && name == filepath.Base(h.replicaDir(k)) {
+			out = append(out, k)
+		}
+	}
+	return out, nil
+}
+
+// follow reads the metadata as it grows and makes the replicas agree.
+func (c *Controller) follow() {
+	moved := make(chan struct{}, 1)
+	defer c.metadata.Notify(moved)()
+	retry := time.NewTimer(0)
+	defer retry.Stop()
+	for {
+		select {
+		case <-c.ctx.Done():
+			return
+		case <-moved:
+		case <-retry.C:
+		}
+		err := c.read(c.ctx)
+		if errors.Is(err, errView) {
+			c.breakView(err)
+			return
+		}
+		if err = cmpError(err, c.agree(c.ctx)); err != nil && c.ctx.Err() == nil {
+			c.host.logger.Warn("replicas do not agree with the metadata yet", "err", err)
+			retry.Reset(agentRetry)
+		}
+	}
+}
+
+// breakView notes that the metadata cannot be read any more: this node decides nothing and knows of nothing new.
+func (c *Controller) breakView(err error) {
+	c.mu.Lock()
+	c.mu.broken = err
+	c.changedLocked()
+	c.mu.Unlock()
+	if c.ctx.Err() == nil {
+		c.host.logger.Error("the cluster's metadata cannot be read: this node follows it no more", "err", err)
+		c.host.emit(Event{Kind: EventMetadata, Topic: MetadataTopic, Err: err})
+	}
+}
+
+// agree starts, stops and changes this node's replicas as the view says.
+func (c *Controller) agree(ctx context.Context) error {
+	c.agent.Lock()
+	defer c.agent.Unlock()
+	c.mu.RLock()
+	at, settled, troubled := c.mu.next, c.mu.settled, c.mu.troubled
+	want := c.mu.replicasOf(c.host.cfg.Node.ID)
+	running := make(map[uint64]*Partition, len(c.mu.partitions))
+	for s, p := range c.mu.partitions {
+		running[s] = p
+	}
+	c.mu.RUnlock()
+	if at == settled && !troubled && at > 0 {
+		return nil
+	}
+	delete(want, metadataShard)
+	err := errors.Join(c.removeUnwanted(ctx, want, running), c.startWanted(ctx, want, running))
+	c.mu.Lock()
+	c.mu.settled, c.mu.troubled = at, err != nil
+	c.changedLocked()
+	c.mu.Unlock()
+	return err
+}
+
+func (c *Controller) removeUnwanted(ctx context.Context, want map[uint64]PartitionSpec, running map[uint64]*Partition) error {
+	var out []*Partition
+	for shard, p := range running {
+		s, ok := want[shard]
+		c.mu.RLock()
+		gone := c.mu.gone(shard, p.spec.Replica)
+		c.mu.RUnlock()
+		switch {
+		case ok && s.Replica == p.spec.Replica:
+			if *p.settings.Load() != s.Settings {
+				p.SetSettings(s.Settings)
+			}
+		case gone:
+			out = append(out, p)
+		}
+	}
+	return c.removeAll(ctx, out)
+}
+
+// removeAll removes replicas for good: all of them, whatever becomes of one.
+func (c *Controller) removeAll(ctx context.Context, parts []*Partition) error {
+	errs := make([]error, len(parts))
+	_ = inParallel(context.WithoutCancel(ctx), len(parts), func(i int) error {
+		if errs[i] = c.host.RemovePartition(ctx, parts[i]); errs[i] == nil {
+			c.mu.Lock()
+			delete(c.mu.partitions, parts[i].spec.Shard)
+			c.mu.Unlock()
+		}
+		return nil
+	})
+	return errors.Join(errs...)
+}
+
+// startWanted starts what does not run, several at a time. A learner's files are made when they are not there; those of a voter were lost then, and
+// it comes up quarantined.
+func (c *Controller) startWanted(ctx context.Context, want map[uint64]PartitionSpec, running map[uint64]*Partition) error {
+	var specs []PartitionSpec
+	for shard, s := range want {
+		if p := running[shard]; p == nil || (p.spec.Replica != s.Replica && c.local(shard) == nil) {
+			specs = append(specs, s)
+		}
+	}
+	slices.SortFunc(specs, func(a, b PartitionSpec) int { return cmp.Compare(a.Shard, b.Shard) })
+	errs := make([]error, len(specs))
+	err := inParallel(ctx, len(specs), func(i int) error {
+		p, err := c.host.StartPartition(specs[i], specs[i].Learner)
+		if err != nil {
+			errs[i] = fmt.Errorf("starting %s-%d: %w", specs[i].Topic, specs[i].Partition, err)
+			return nil
+		}
+		c.mu.Lock()
+		c.mu.partitions[specs[i].Shard] = p
+		c.mu.Unlock()
+		return nil
+	})
+	return errors.Join(append(errs, err)...)
+}
+
+// sweep deletes the folders of replicas that the records took away while this node was down, and reports those that no record knows.
+func (c *Controller) sweep(context.Context) error {
+	names, err := c.host.cfg.FS.List(filepath.Join(c.host.cfg.Dir, partitionsDir))
+	if err != nil {
+		return fmt.Errorf("replication: %w", err)
+	}
+	for _, name := range names {
+		var k segment.Key
+		if n, err := fmt.Sscanf(name, "%d-%d", &k.Shard, &k.Replica); n != 2 || err != nil {
+			continue
+		}
+		exact := name == filepath.Base(c.host.replicaDir(k))
+		c.mu.Lock()
+		gone := c.mu.gone(k.Shard, k.Replica)
+		_, _, known := c.mu.partition(k.Shard)
+		c.mu.nextShard = max(c.mu.nextShard, k.Shard+1) // never hand out an id whose files are there
+		c.mu.Unlock()
+		switch {
+		case gone && exact && k != c.metadata.spec.key():
+			if err := c.host.DeleteReplicaDir(k); err != nil {
+				return err
+			}
+		case !known && !gone:
+			c.host.logger.Warn("a replica's folder belongs to no topic; it is left alone", "folder", name)
+			c.host.emit(Event{Kind: EventOrphan, Detail: name})
+		}
+	}
+	return nil
+}
+
+// settleAll waits until every replica that is its group's only voter leads, or cannot: then its high watermark covers all that was ever
+// acknowledged.
+func (c *Controller) settleAll(ctx context.Context) error {
+	c.mu.RLock()
+	var alone []*Partition
+	for _, p := range c.mu.partitions {
+		if p.r != nil && len(p.r.record().Membership.Addresses) == 1 {
+			alone = append(alone, p)
+		}
+	}
+	c.mu.RUnlock()
+	for _, p := range alone {
+		if err := p.Writable(ctx); err != nil && ctx.Err() != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inParallel runs f for 0 to n-1, some at a time, and returns the first error.
+func inParallel(ctx context.Context, n int, f func(i int) error) error {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var first error
+	slots := make(chan struct{}, startParallel)
+	for i := range max(n, 0) {
+		mu.Lock()
+		stop := first != nil || ctx.Err() != nil
+		mu.Unlock()
+		if stop {
+			break
+		}
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			if err := f(i); err != nil {
+				mu.Lock()
+				first = cmp.Or(first, err)
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	return cmp.Or(first, ctx.Err())
+}

@@ -1,0 +1,202 @@
+package replication
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// How a decision gets to the node that leads the metadata, and is taken there.
+
+// decide takes a decision on this node, which must lead the metadata: alone, with a view that holds everything decided before. The context
+// that f gets ends with the controller as well.
+func (c *Controller) decide(ctx context.Context, f func(ctx context.Context) error) (err error) {
+	done, err := c.host.begin()
+	if err != nil {
+		return err
+	}
+	defer done()
+	merged, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(c.ctx, func() { cancel(fmt.Errorf("%w: controller", ErrClosed)) })()
+	defer func() {
+		if err != nil && ctx.Err() == nil && c.ctx.Err() != nil && !errors.Is(err, ErrClosed) {
+			err = fmt.Errorf("%w: controller: %w", ErrClosed, err)
+		}
+	}()
+	select {
+	case c.admin <- struct{}{}:
+		defer func() { <-c.admin }()
+	case <-merged.Done():
+		return context.Cause(merged)
+	}
+	if err := cmpError(context.Cause(merged), c.catchUp(merged)); err != nil {
+		return err
+	}
+	return f(merged)
+}
+
+// catchUp makes sure that this node leads, that nothing of its own is undecided, and that the view is complete.
+func (c *Controller) catchUp(ctx context.Context) error {
+	if c.lead.open != nil {
+		select {
+		case <-c.lead.open:
+			c.lead.open = nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	if c.metadata.Epoch() == 0 {
+		return fmt.Errorf("%w: %s", ErrNotLeader, c.metadata.name())
+	}
+	if err := c.read(ctx); err != nil {
+		return err
+	}
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.mu.broken
+}
+
+// decision is a kind of request to the node that leads the metadata. The names are on the wire.
+type decision struct {
+	name string
+	do   func(c *Controller, ctx context.Context, args json.RawMessage) (any, error)
+}
+
+// takes makes a decision of a typed function.
+func takes[Q, R any](name string, f func(c *Controller, ctx context.Context, q Q) (R, error)) decision {
+	return decision{name, func(c *Controller, ctx context.Context, args json.RawMessage) (any, error) {
+		var q Q
+		if err := json.Unmarshal(args, &q); err != nil {
+			return nil, fmt.Errorf("replication: request %s: %w", name, err)
+		}
+		return f(c, ctx, q)
+	}}
+}
+
+// decisions are all of them.
+var decisions = sync.OnceValue(func() map[string]decision {
+	m := map[string]decision{}
+	for _, d := range []decision{
+		takes("create-topic", (*Controller).createTopic), takes("delete-topic", (*Controller).deleteTopic),
+		takes("alter-topic", (*Controller).alterTopic), takes("add-partitions", (*Controller).addPartitions),
+		takes("producer-ids", (*Controller).producerIDs), takes("register", (*Controller).registerNode),
+		takes("reassign", (*Controller).reassign), takes("node-mode", (*Controller).setNodeMode),
+		takes("report-lost", (*Controller).replicaLost),
+	} {
+		m[d.name] = d
+	}
+	return m
+})
+
+// The requests between nodes that the controller answers.
+const (
+	requestDecide  requestKind = 16 // to who leads the metadata
+	requestPrepare requestKind = 17 // make the files of new replicas
+	requestGroup   requestKind = 18 // tell of a group, to who leads it
+	requestStep    requestKind = 19 // change a group's membership, to who leads it
+)
+
+type decideRequest struct {
+	Name string          `json:"name"`
+	Args json.RawMessage `json:"args"`
+}
+
+// decideAnswer holds what came of it, and up to where the metadata must be read to see it.
+type decideAnswer struct {
+	Body json.RawMessage `json:"body,omitempty"`
+	Next int64           `json:"next,omitempty"`
+	Code uint16          `json:"code,omitempty"`
+	Err  string          `json:"error,omitempty"`
+}
+
+func (c *Controller) serve() {
+	c.host.serve(requestDecide, c.answerDecide)
+	c.host.serve(requestPrepare, c.answerPrepare)
+	c.host.serve(requestGroup, c.answerGroup)
+	c.host.serve(requestStep, c.answerStep)
+}
+
+func (c *Controller) unserve() {
+	for _, k := range []requestKind{requestDecide, requestPrepare, requestGroup, requestStep} {
+		c.host.serve(k, nil)
+	}
+}
+
+func (c *Controller) answerDecide(ctx context.Context, from int32, payload []byte) ([]byte, error) {
+	var q decideRequest
+	if err := json.Unmarshal(payload, &q); err != nil {
+		return nil, fmt.Errorf("replication: request of node %d: %w", from, err)
+	}
+	d, ok := decisions()[q.Name]
+	if !ok {
+		return nil, fmt.Errorf("replication: node %d asks for %q, which this program does not know: use a newer one", from, q.Name)
+	}
+	var a decideAnswer
+	body, err := d.do(c, ctx, q.Args)
+	if err == nil {
+		a.Body, err = json.Marshal(body)
+	}
+	if err != nil {
+		a = decideAnswer{Code: codeOf(err), Err: err.Error()}
+	}
+	c.mu.RLock()
+	a.Next = c.mu.next
+	c.mu.RUnlock()
+	return json.Marshal(a)
+}
+
+// ask has a decision taken, here or where the metadata is led, and waits until this node's view holds it. It looks for who leads until ctx ends.
+func ask[Q, R any](ctx context.Context, c *Controller, name string, q Q, do func(*Controller, context.Context, Q) (R, error)) (R, error) {
+	for {
+		r, err := askOnce(ctx, c, name, q, do)
+		if err == nil || !elsewhere(err) {
+			return r, err
+		}
+		select {
+		case <-time.After(controllerPause):
+		case <-ctx.Done():
+			return r, fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case <-c.ctx.Done():
+			return r, fmt.Errorf("%w: controller: %w", ErrClosed, err)
+		}
+	}
+}
+
+// elsewhere says whether a decision was certainly not taken and may be where the metadata is led by now.
+func elsewhere(err error) bool {
+	return (errors.Is(err, ErrNotLeader) || errors.Is(err, errUnreachable)) && !errors.Is(err, ErrAmbiguous)
+}
+
+func askOnce[Q, R any](ctx context.Context, c *Controller, name string, q Q, do func(*Controller, context.Context, Q) (R, error)) (r R, err error) {
+	leader, ok := c.leaderNode()
+	switch {
+	case !ok:
+		if state, cause := c.metadata.State(); state.stopped() && cause != nil {
+			return r, cause
+		}
+		return r, fmt.Errorf("%w: nobody leads %s", ErrNotLeader, MetadataTopic)
+	case leader == c.host.cfg.Node.ID:
+		return do(c, ctx, q)
+	}
+	var a decideAnswer
+	if err := c.host.callJSON(ctx, leader, requestDecide, decideRequest{Name: name, Args: mustJSON(q)}, &a); err != nil {
+		return r, err
+	}
+	if a.Err != "" {
+		return r, errorOf(leader, a.Code, a.Err)
+	}
+	if err := json.Unmarshal(a.Body, &r); err != nil {
+		return r, fmt.Errorf("replication: answer of node %d: %w", leader, err)
+	}
+	return r, c.await(ctx, func() bool { return c.mu.next >= a.Next || c.mu.broken != nil })
+}
+
+// leaderNode is the node that leads the metadata, as far as known here.
+func (c *Controller) leaderNode() (int32, bool) {
+	replica, _, ok := c.host.guard.leader(metadataShard)
+	return nodeOf(replica), ok && replica != 0
+}
