@@ -254,28 +254,53 @@ func (c *Controller) Nodes() []NodeState {
 
 // Partition returns this node's replica of a partition.
 func (c *Controller) Partition(topic string, n int32) (*Partition, error) {
-	t, a, err := c.assignment(topic, n)
+	_, a, err := c.assignment(topic, n)
 	if err != nil {
 		return nil, err
 	}
 	if p := c.local(a.Shard); p != nil {
 		return p, nil
 	}
-	return nil, fmt.Errorf("%w: %s-%d has no replica on this node", ErrNotLeader, t.Name, n)
+	return nil, fmt.Errorf("%w: %s-%d has no replica on this node", ErrNotLeader, topic, n)
 }
 
-// assignment returns where a partition's replicas are.
-func (c *Controller) assignment(topic string, n int32) (*TopicState, PartitionAssignment, error) {
+// assignment says where a partition's replicas are, and its topic's id.
+func (c *Controller) assignment(topic string, n int32) (id [16]byte, a PartitionAssignment, err error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	t, ok := c.mu.topics[topic]
 	if !ok {
-		return nil, PartitionAssignment{}, fmt.Errorf("%w: topic %q: create it first", ErrUnknownTopic, topic)
+		return id, a, fmt.Errorf("%w: topic %q: create it first", ErrUnknownTopic, topic)
 	}
 	if n < 0 || int(n) >= len(t.Partitions) {
-		return nil, PartitionAssignment{}, fmt.Errorf("%w: topic %q has partitions 0 to %d, not %d", ErrUnknownTopic, topic, len(t.Partitions)-1, n)
+		return id, a, fmt.Errorf("%w: topic %q has partitions 0 to %d, not %d", ErrUnknownTopic, topic, len(t.Partitions)-1, n)
 	}
-	return t, t.Partitions[n], nil
+	return t.ID, t.Partitions[n], nil
+}
+
+// replica returns this node's replica of a partition, nil when it has none.
+func (c *Controller) replica(topic string, n int32) *Partition {
+	_, a, err := c.assignment(topic, n)
+	if err != nil {
+		return nil
+	}
+	return c.local(a.Shard)
+}
+
+// name returns the name of the topic with the id.
+func (c *Controller) name(id [16]byte) (string, bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	name, ok := c.mu.byID[id]
+	return name, ok
+}
+
+// nodes lists the ids of the cluster's nodes.
+func (c *Controller) nodes() (ids []int32) {
+	for _, n := range c.Nodes() {
+		ids = append(ids, n.ID)
+	}
+	return ids
 }
 
 // local returns this node's replica of a shard, nil when it has none.
@@ -286,15 +311,4 @@ func (c *Controller) local(shard uint64) *Partition {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.mu.partitions[shard]
-}
-
-// partitionByID returns this node's replica of a partition of the topic with this very identity.
-func (c *Controller) partitionByID(id [16]byte, n int32) (*Partition, error) {
-	c.mu.RLock()
-	name, ok := c.mu.byID[id]
-	c.mu.RUnlock()
-	if !ok {
-		return nil, fmt.Errorf("%w: topic id %x", ErrUnknownTopic, id)
-	}
-	return c.Partition(name, n)
 }
