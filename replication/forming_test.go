@@ -1,10 +1,10 @@
 package replication
 
 import (
-	"context"
 	"errors"
 	"fmt"
-
+	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -25,6 +25,16 @@ func newMemberNet(t testing.TB) *memberNet {
 	t.Cleanup(func() { _ = n.MemoryNetwork.Close() })
 	return n
 }
+
+// memberLogger writes to standard error what the node of a test logs when the variable is set.
+func memberLogger(id int32, t testing.TB) *slog.Logger {
+	if os.Getenv(memberLogEnv) == "" {
+		return slog.New(dropWatch{slog.DiscardHandler, t})
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).With("node", id)
+}
+
+const memberLogEnv = "BILLET_TEST_LOG"
 
 // member is one node on it.
 type member struct {
@@ -188,5 +198,3 @@ func TestBootstrap(t *testing.T) {
 		t.Errorf("clusters are %v", ids)
 	}
 }
-
-var _ = context.Background
