@@ -40,6 +40,8 @@ func newPeers(o transport.Options) (*peers, error) {
 			h.peerStates.tell(s)
 		}
 	}
+	// The largest batch that a topic may allow has to fit a request and an answer.
+	o.RequestBytesMax, o.ResponseBytesMax = max(o.RequestBytesMax, wireBatchMax), max(o.ResponseBytesMax, wireBatchMax)
 	var err error
 	if p.node, err = transport.NewNode(o); err != nil {
 		return nil, fmt.Errorf("replication: %w", err)
