@@ -253,6 +253,9 @@ func TestFormatAsDocumented(t *testing.T) {
 	for _, k := range []string{"producer-ids", "shards", "node/7"} {
 		delete(newest, k)
 	}
+	metadata := newest["topic/"+strings.Repeat("0", 32)]
+	s.want(metadata.Internal && metadata.Partitions[0].Shard == 1 && metadata.Partitions[0].Replicas[0].Replica == 4294967296+7, "%+v", metadata)
+	delete(newest, "topic/"+metadata.ID)
 	s.want(len(newest) == 2, "topics: %+v", newest)
 	for _, v := range newest {
 		s.want(v.Deleted == (v.Name == "gone") && !v.Internal && v.Created > 1e12, "%+v", v)

@@ -55,6 +55,7 @@ type Node struct {
 	peers      *peers
 	discovery  atomic.Pointer[discovery]
 	controller atomic.Pointer[Controller] // the same as Controller, for gossip's goroutines
+	formed     atomic.Bool                // all that form the cluster have registered
 	news       chan struct{}              // has room for one: gossip told of something
 }
 
@@ -144,7 +145,7 @@ func (n *Node) self() peerInfo {
 		Node: n.cfg.ID, Phase: phaseFresh, Dir: n.identity.Dir, Cluster: n.identity.Cluster, Addr: n.cfg.Network.AdvertiseAddress, Rack: n.cfg.Network.Rack,
 	}
 	switch {
-	case n.identity.Formed || (p.Cluster != [16]byte{} && len(n.identity.Forming) == 0):
+	case p.Cluster != [16]byte{} && (len(n.identity.Forming) == 0 || n.formed.Load()):
 		p.Phase = phaseFormed
 	case p.Cluster != [16]byte{}:
 		p.Phase = phaseForming
@@ -220,7 +221,7 @@ func (n *Node) missing() string {
 // look decides from what gossip tells whether there is a cluster to be joined, or one to be formed now.
 func (n *Node) look(members []peerInfo) (found bool, err error) {
 	var cluster [16]byte
-	var formed bool
+	var forming bool
 	seen := map[int32][16]byte{}
 	for _, p := range members {
 		if other, ok := seen[p.Node]; ok && other != p.Dir {
@@ -233,11 +234,11 @@ func (n *Node) look(members []peerInfo) (found bool, err error) {
 		if cluster != [16]byte{} && cluster != p.Cluster {
 			return false, fmt.Errorf("%w: the addresses to join lead to two clusters, %x and %x: name nodes of one, or give each cluster its own label", ErrForeignDir, cluster, p.Cluster)
 		}
-		cluster, formed = p.Cluster, formed || p.Phase == phaseFormed
+		cluster, forming = p.Cluster, forming || p.Phase == phaseForming
 	}
 	list := n.cfg.Network.Bootstrap
 	switch {
-	case formed || (cluster != [16]byte{} && len(list) == 0):
+	case cluster != [16]byte{} && (!forming || len(list) == 0):
 		return true, n.adopt(func() error { n.identity.Cluster = cluster; return nil })
 	case cluster != [16]byte{}:
 		return true, n.adopt(func() error { n.identity.Cluster, n.identity.Forming = cluster, slices.Clone(list); return nil })
@@ -310,10 +311,34 @@ func (n *Node) run(ctx context.Context) (err error) {
 	}
 	n.controller.Store(n.Controller)
 	n.identity = n.Host.cfg.Node
-	if n.cfg.Network != nil {
-		return n.announce()
+	if n.cfg.Network == nil {
+		return nil
 	}
-	return nil
+	if len(n.identity.Forming) > 0 {
+		n.Host.spawn(n.finishForming)
+		return nil
+	}
+	return n.announce()
+}
+
+// finishForming waits until all nodes that form the cluster have registered. Until then one of them that is fresh has not been there yet and becomes an
+// initial member; from then on it has lost what it had, and joins as a new one.
+func (n *Node) finishForming() {
+	c, identity := n.Controller, n.identity
+	err := c.await(c.ctx, func() bool {
+		return !slices.ContainsFunc(identity.Forming, func(id int32) bool { _, ok := c.mu.nodes[id]; return !ok })
+	})
+	if err != nil {
+		return // the next open goes on
+	}
+	identity.Forming = nil
+	if err = SaveNode(n.cfg.Host.FS, n.cfg.Host.Dir, identity); err == nil {
+		n.formed.Store(true)
+		err = n.announce()
+	}
+	if err != nil && c.ctx.Err() == nil {
+		n.cfg.Host.Logger.Warn("that the cluster is formed was not noted; the next open does it", "err", err)
+	}
 }
 
 // joins says whether the node gets its metadata from a cluster that exists.

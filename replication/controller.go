@@ -146,7 +146,7 @@ func (c *Controller) startMetadata(ctx context.Context) error {
 			return fmt.Errorf("replication: the cluster's metadata is not available: %w", err)
 		}
 	}
-	node.Formed, node.Forming = true, nil
+	node.Formed = true
 	if err := SaveNode(h.cfg.FS, h.cfg.Dir, node); err != nil {
 		return err
 	}

@@ -146,6 +146,9 @@ func (c *Controller) metadataFor(node int32, pending []metadataRecord) (none met
 	t := c.mu.topics[MetadataTopic]
 	a := t.Partitions[0]
 	if slices.ContainsFunc(a.Replicas, func(r ReplicaAssignment) bool { return r.Node == node }) {
+		if !c.mu.recorded { // the first to register brings the initial members with it
+			return topicRecord(t, false)
+		}
 		return none
 	}
 	a.Replicas = append(slices.Clone(a.Replicas), ReplicaAssignment{Node: node, Replica: replicaID(node, a.NextIncarnation), Role: RoleLearner})

@@ -17,6 +17,7 @@ type view struct {
 	nodes     map[int32]NodeState
 	nextShard uint64 // first shard id that is in no block
 	nextBlock int64  // first producer id that is in no block
+	recorded  bool   // a record says where the metadata's own replicas are
 }
 
 // shardRef is whose shard it is.
@@ -113,6 +114,7 @@ func (v *view) applyTopic(m *metadataValue) error {
 		}
 		return nil
 	}
+	v.recorded = v.recorded || t.Name == MetadataTopic
 	v.replaceShards(t)
 	v.topics[t.Name] = t
 	v.byID[t.ID] = t.Name
