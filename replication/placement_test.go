@@ -140,7 +140,7 @@ func TestRetarget(t *testing.T) {
 		{"draining, and fewer", on(1, 2, 3), mode(nodesNamed(3), 2, NodeDraining), 2, []int32{1, 3}},
 		{"the rack that is free", on(1, 2), mode(racks("abab"), 2, NodeDraining), 2, []int32{1, 4}},
 		{"on its way stays on its way", toward(on(1, 2), 1, 3), nodesNamed(4), 2, []int32{1, 3}},
-		{"the way back is shortest", toward(on(1, 2), 1, 4), mode(nodesNamed(4), 4, NodeDraining), 2, []int32{1, 2}},
+		{"the way back is shortest", toward(on(1, 3), 1, 4), mode(nodesNamed(4), 4, NodeDraining), 2, []int32{1, 3}},
 		{"fewer, what has no copy goes", toward(on(1, 2), 1, 4, 2), nodesNamed(4), 2, []int32{1, 2}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -40,6 +40,11 @@ func TestMetadataTarget(t *testing.T) {
 		{"a learner that is down does not vote", with(nodesNamed(3), func(n []nodeView) { n[2].Alive = false }), voter(1), []int32{1}, []int32{2, 3}},
 		{"a voter drains", with(nodesNamed(4), func(n []nodeView) { n[0].Mode = NodeDraining }), voter(1, 2, 3), []int32{2, 3, 4}, nil},
 		{"a voter is removed, two nodes stay", with(nodesNamed(3), func(n []nodeView) { n[1].Mode = NodeRemoved }), voter(1, 2, 3), []int32{1}, []int32{3}},
+		{"of voters too many, one that is down goes", with(nodesNamed(4), func(n []nodeView) { n[0].Alive = false }), voter(1, 2, 3, 4), []int32{2, 3, 4}, []int32{1}},
+		{"who copied longest votes", nodesNamed(4), PartitionAssignment{Replicas: []ReplicaAssignment{
+			{Node: 1, Replica: first(1)}, {Node: 2, Replica: replicaID(2, 4), Role: RoleLearner},
+			{Node: 3, Replica: replicaID(3, 3), Role: RoleLearner}, {Node: 4, Replica: replicaID(4, 2), Role: RoleLearner},
+		}}, []int32{1, 3, 4}, []int32{2}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			voters, learners := metadataTarget(c.nodes, c.now)
@@ -65,6 +70,52 @@ func TestMetadataGrowsFromOneToThree(t *testing.T) {
 	}
 	if m.done[stepPromote] != 2 || m.done[stepRemove] != 0 || m.done[stepTransferLeader] != 0 {
 		t.Error(m.done)
+	}
+}
+
+func TestNextMetadataStep(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		on      []int32
+		set     func(*groupModel)
+		kind    stepKind
+		replica uint64
+	}{
+		{"a learner that is not to vote", []int32{1, 2}, func(m *groupModel) {
+			addReplica(m, 3, RoleLearner, m.learners)
+			addReplica(m, 4, RoleLearner, m.learners, m.caughtUp)
+		}, stepNone, 0},
+		{"one of two is promoted, from an even number", []int32{1, 2}, func(m *groupModel) {
+			addReplica(m, 3, RoleLearner, m.learners, m.caughtUp)
+			addReplica(m, 4, RoleLearner, m.learners)
+			draining(m, 1)
+		}, stepPromote, second(3)},
+		{"a leaving voter waits for who comes", []int32{1, 2, 3}, func(m *groupModel) {
+			addReplica(m, 4, RoleLearner, m.learners)
+			draining(m, 3)
+			setRole(m, 3, RoleLeaving)
+		}, stepNone, 0},
+		{"a leaving voter makes way for its node's next replica", []int32{1, 2, 3}, func(m *groupModel) {
+			m.setNode(4, func(v *nodeView) { v.Mode = NodeRemoved })
+			setRole(m, 3, RoleLeaving)
+		}, stepRemove, first(3)},
+		{"a voter that is down and removed goes though another is missing", []int32{1, 2, 3}, func(m *groupModel) {
+			addReplica(m, 4, RoleLearner, m.learners)
+			m.setNode(3, func(v *nodeView) { v.Alive, v.Mode = false, NodeRemoved })
+		}, stepRecord, 0},
+		{"a voter that is removed stays while another is missing", []int32{1, 2, 3}, func(m *groupModel) {
+			addReplica(m, 4, RoleLearner, m.learners)
+			m.setNode(3, func(v *nodeView) { v.Mode = NodeRemoved })
+		}, stepNone, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := newGroupModel(t, nextMetadataStep, nodesNamed(4), c.on...)
+			m.leader = first(2)
+			c.set(m)
+			if s := m.decide(); s.Kind != c.kind || s.Replica != c.replica {
+				t.Fatalf("%v %x, want %v %x: %s", s.Kind, s.Replica, c.kind, c.replica, m)
+			}
+		})
 	}
 }
 

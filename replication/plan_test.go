@@ -94,6 +94,38 @@ func TestNextStep(t *testing.T) {
 		}, stepRemove, first(2)},
 		{"a lost voter of two", []int32{1, 2}, func(m *groupModel) { setRole(m, 2, RoleLost) }, stepNone, 0},
 		{"a record newer than what the leader tells", on123, func(m *groupModel) { addReplica(m, 4, RoleVoter); setRole(m, 3, RoleLeaving) }, stepNone, 0},
+		{"a learner that Raft does not have, its node is down", []int32{1}, func(m *groupModel) { addReplica(m, 2, RoleLearner); down(m, 2) }, stepNone, 0},
+		{"a learner waits until its node's old replica can go", on123, func(m *groupModel) {
+			setRole(m, 3, RoleLeaving)
+			addReplica(m, 3, RoleLearner)
+			down(m, 2)
+		}, stepNone, 0},
+		{"a learner that the target does not want", []int32{1}, func(m *groupModel) {
+			addReplica(m, 2, RoleLearner, m.learners)
+			m.rec.Target = []int32{1, 3}
+			down(m, 3)
+		}, stepRecord, 0},
+		{"a leaving voter waits for the target's", on123, func(m *groupModel) {
+			setRole(m, 3, RoleLeaving)
+			addReplica(m, 4, RoleLearner, m.learners)
+			m.rec.Target = []int32{1, 2, 4}
+		}, stepNone, 0},
+		{"a leaving voter that is down waits for nothing", on123, func(m *groupModel) {
+			setRole(m, 3, RoleLeaving)
+			addReplica(m, 4, RoleLearner, m.learners)
+			m.rec.Target = []int32{1, 2, 4}
+			down(m, 3)
+		}, stepRemove, first(3)},
+		{"of leaving voters the leader is last", on123, func(m *groupModel) {
+			setRole(m, 1, RoleLeaving)
+			setRole(m, 3, RoleLeaving)
+		}, stepRemove, first(3)},
+		{"all voters leave: one of them leads on", []int32{1, 2}, func(m *groupModel) {
+			setRole(m, 1, RoleLeaving)
+			setRole(m, 2, RoleLeaving)
+			m.rec.Target = []int32{1}
+		}, stepTransferLeader, first(2)},
+		{"the only voter cannot leave", []int32{1}, func(m *groupModel) { setRole(m, 1, RoleLeaving) }, stepRecord, 0},
 		{"a member that no record names", on123, func(m *groupModel) { m.learners[second(4)] = true }, stepRecord, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -111,6 +143,45 @@ func TestNextStep(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestWhatHasLeftIsNotMissed(t *testing.T) {
+	m := newGroupModel(t, nextStep, nodesNamed(3), 1, 2, 3)
+	setRole(m, 3, RoleLeaving)
+	m.run()
+	if len(m.voters) != 2 || len(m.rec.Target) != 0 {
+		t.Fatal(m)
+	}
+}
+
+func TestAGroupThatGossipHasDownIsLeftAlone(t *testing.T) {
+	m := newGroupModel(t, nextStep, nodesNamed(3), 1, 2, 3)
+	setRole(m, 3, RoleLeaving)
+	g := m.view()
+	down(m, 1, 2)
+	if s := nextStep(g, m.nodes); s.Kind != stepNone {
+		t.Fatalf("%+v", s)
+	}
+}
+
+func TestAGroupThatLostItsMajorityIsLeftAlone(t *testing.T) {
+	m := newGroupModel(t, nextStep, nodesNamed(2), 1, 2)
+	setRole(m, 2, RoleLost)
+	g := groupView{Assignment: m.rec, Known: true, Leader: first(1), Voters: m.voters, CaughtUp: m.caughtUp}
+	if s := nextStep(g, m.nodes); s.Kind != stepNone {
+		t.Fatalf("%+v: one of two voters is no quorum", s)
+	}
+}
+
+func TestIncarnationsGoOnWhereNoCounterWasKept(t *testing.T) {
+	m := newGroupModel(t, nextStep, nodesNamed(3), 1)
+	m.rec.NextIncarnation = 0
+	m.removed[replicaID(2, 5)] = true
+	m.rec.Target = []int32{1, 2, 3}
+	s := m.decide()
+	if s.Kind != stepRecord || s.Record.Replicas[1].Replica != replicaID(2, 6) || s.Record.Replicas[2].Replica != replicaID(3, 7) {
+		t.Fatalf("%+v", s)
 	}
 }
 
