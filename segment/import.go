@@ -12,11 +12,8 @@ import (
 	"github.com/billetlog/billet/internal/vfs"
 )
 
-// importSyncBytes is how much an import leaves unsynced, so that its end is short.
-const importSyncBytes = 64 << 20
-
 // Importer fills a generation's folder with the frames of an extent, which come in as ranges of bytes. It keeps nothing that it did not
-// verify as Open does, and it can be closed, or cut off by a crash, at any point: the next one over the same folder goes on from the last
+// verify as Open does, leaves no more than Options.MaxUnsyncedBytes unsynced, so that its end is short, and can be closed, or cut off by a crash, at any point: the next one over the same folder goes on from the last
 // whole frame. Methods may be called from several goroutines, and wait for one another.
 //
 // After an error that does not wrap ErrCorrupt or come from the reader every call returns it: close the importer and open another.

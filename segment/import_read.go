@@ -72,7 +72,7 @@ func (im *Importer) takeLocked(p *part, b []byte) (whole, wanted int, err error)
 	var refused error
 	for whole < len(b) && refused == nil {
 		rest := b[whole:]
-		if len(rest) < headSize && int64(len(rest)) < p.end.pos-at.pos {
+		if int64(len(rest)) < p.end.pos-at.pos && !hasHead(rest) {
 			break
 		}
 		f, err := decodeHead(rest[:min(len(rest), headSize)], im.options.MaxFrameBytes)
@@ -107,6 +107,11 @@ func (im *Importer) takeLocked(p *part, b []byte) (whole, wanted int, err error)
 	return whole, wanted, nil
 }
 
+// hasHead tells whether decodeHead gets all it wants from what b begins with.
+func hasHead(b []byte) bool {
+	return len(b) >= headSize || len(b) >= minFrameSize && b[prefixSize-1] == internalMagic
+}
+
 // writeLocked writes frames that lead to the place at.
 func (im *Importer) writeLocked(p *part, b []byte, at place) error {
 	if len(b) == 0 {
@@ -125,7 +130,7 @@ func (im *Importer) writeLocked(p *part, b []byte, at place) error {
 	if err := im.flushIndexLocked(p); err != nil {
 		return err
 	}
-	if im.mu.unsynced += int64(len(b)); im.mu.unsynced >= importSyncBytes {
+	if im.mu.unsynced += int64(len(b)); im.mu.unsynced >= im.options.MaxUnsyncedBytes {
 		return im.syncLocked(p)
 	}
 	return nil

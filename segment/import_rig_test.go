@@ -2,6 +2,7 @@ package segment
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -115,4 +116,76 @@ func mixedLog(tb tester, o Options) (*Log, *feeder) {
 		mustAppend(tb, l, f.data(1, 300), f.data(3, 100), f.noop(f.term+2), f.data(2, 300), f.void(), f.config("more"))
 	}
 	return l, f
+}
+
+// importScene is a replica that lags behind, and the source it imports from. The replica's log has the first segments of the source in common,
+// and its active segment is in the middle of one.
+type importScene struct {
+	source *Log
+	extent *Extent
+	fs     *vfs.Mem // of the replica
+	common uint64   // what both have
+}
+
+func newImportScene(tb tester) *importScene {
+	tb.Helper()
+	there := vfs.NewMem()
+	o := logOptions(there)
+	o.SegmentBytes = 800
+	source, _ := mixedLog(tb, o)
+	s := &importScene{source: source, extent: extentOf(tb, source), fs: vfs.NewMem(), common: source.LastIndex() - 10}
+	entries, err := source.Entries(nil, 1, s.common+1, 1<<40)
+	must(tb, err)
+	must(tb, s.fs.MkdirAll("/replica"))
+	s.fs.SyncAll()
+	l, err := Create(s.present(s.fs), Start{FirstIndex: 1})
+	must(tb, err)
+	mustAppend(tb, l, entries...)
+	// What it has beyond is of a leader that lost.
+	f := &feeder{tb: tb, index: s.common + 1, term: l.LastTerm() + 1, offset: l.EndOffset()}
+	mustAppend(tb, l, f.noop(f.term), f.data(1, 2000), f.data(1, 30))
+	must(tb, l.Close(true))
+	return s
+}
+
+// present are options for the log that the replica has.
+func (s *importScene) present(fs vfs.FS) Options {
+	o := importOptions(fs)
+	o.Dir, o.Generation, o.SegmentBytes = "/replica/000001", 1, 800
+	return o
+}
+
+// next are options for the log that the replica is to get.
+func (s *importScene) next(fs vfs.FS) Options {
+	o := importOptions(fs)
+	o.MaxUnsyncedBytes = 700
+	return o
+}
+
+// run imports, with what the replica has, in pieces.
+func (s *importScene) run(fs vfs.FS, limit int64) (err error) {
+	l, _, err := Open(s.present(fs), OpenHints{})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = l.Close(false) }()
+	im, err := OpenImporter(s.next(fs), s.extent.Info(), l, s.common)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = im.Close() }()
+	if err := pull(im, s.extent, limit); err != nil {
+		return err
+	}
+	return im.Finish(checkpointOf(s.extent.Info()))
+}
+
+// done checks that the import is there for good.
+func (s *importScene) done(tb tester, m *vfs.Mem) {
+	tb.Helper()
+	o := s.next(m.CrashClone(vfs.CrashOptions{}))
+	l, _ := openLog(tb, o, OpenHints{DurableIndex: s.extent.Info().LastIndex})
+	defer func() { _ = l.Close(false) }()
+	sameLogs(tb, l, s.extent.Info(), s.source)
+	must(tb, l.Verify(context.Background(), nil))
 }
