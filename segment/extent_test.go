@@ -114,6 +114,32 @@ func TestExtentOutlivesLog(t *testing.T) {
 	}
 }
 
+// TestExtentLeavesNoHole pins the first segment alone. Those behind it stay with it, or a crash would leave a hole.
+func TestExtentLeavesNoHole(t *testing.T) {
+	m := vfs.NewMem()
+	o := logOptions(m)
+	l, _ := mixedLog(t, o)
+	must(t, l.Sync())
+	segments := l.Segments()
+	e, err := l.Extent(segments[0].LastIndex)
+	must(t, err)
+	d, err := l.Retain(everything(l))
+	must(t, err)
+	if len(e.Info().Segments) != 1 || d.Segments != len(segments)-1 {
+		t.Fatalf("extent %+v, deleted %+v", e.Info(), d)
+	}
+	crashed := o
+	crashed.FS = m.CrashClone(vfs.CrashOptions{KeepUnsynced: 1})
+	again, _ := openLog(t, crashed, OpenHints{DurableIndex: l.LastIndex()})
+	must(t, again.Verify(t.Context(), nil))
+	must(t, again.Close(false))
+	must(t, e.Close())
+	if now := logFiles(t, m, o.Dir); now != 1 {
+		t.Fatalf("%d files", now)
+	}
+	must(t, l.Close(false))
+}
+
 // TestExtentRemoval lets removals fail that waited for an extent: they are tried again.
 func TestExtentRemoval(t *testing.T) {
 	m := vfs.NewMem()

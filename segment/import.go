@@ -241,10 +241,8 @@ func (im *Importer) finishLocked(last *part, c Checkpoint) error {
 	o := &im.options
 	s := state{Checkpoint: c, key: o.Identity.Key, generation: o.Generation, segment: last.segment.header.base,
 		segmentID: last.segment.header.id, place: last.at, entries: last.segment.index.entries()}
+	// This syncs the folder too, and so all names in it.
 	if err := vfs.WriteFileAtomic(o.FS, pathOf(o.Dir, c.Offset, stateSuffix), s.encode()); err != nil {
-		return err
-	}
-	if err := o.FS.SyncDir(o.Dir); err != nil {
 		return err
 	}
 	return o.FS.SyncDir(filepath.Dir(o.Dir))

@@ -127,3 +127,47 @@ func TestImportTornWrites(t *testing.T) {
 		s.done(tb, m)
 	}
 }
+
+// TestImportCrashOverAnotherOffer cuts a complete segment for an offer that ends within it, and makes it whole again for the first offer. The
+// index that once vouched for it must not do so, after a power cut, before it is whole.
+func TestImportCrashOverAnotherOffer(t *testing.T) {
+	source, _ := mixedLog(t, logOptions(vfs.NewMem()))
+	defer func() { must(t, source.Close(false)) }()
+	all := extentOf(t, source)
+	short, err := source.Extent(source.Segments()[0].LastIndex - 3)
+	must(t, err)
+	defer func() { must(t, errors.Join(all.Close(), short.Close())) }()
+	take := func(fs vfs.FS, e *Extent) error {
+		im, err := OpenImporter(importOptions(fs), e.Info(), nil, 0)
+		if err != nil {
+			return err
+		}
+		return errors.Join(pull(im, e, 0), im.Close())
+	}
+	m := vfs.NewMem()
+	must(t, m.MkdirAll("/replica"))
+	must(t, take(m, all))
+	m.SyncAll()
+	operations := 0
+	at := vfs.Inject(m, func(op vfs.Op, name string, _ int64, _ int) error {
+		if !op.Changes() {
+			return nil
+		}
+		operations++
+		for i := range 20 {
+			clone := m.CrashClone(vfs.CrashOptions{KeepUnsynced: 0.5, Rand: rand.New(rand.NewPCG(uint64(i), uint64(operations)))})
+			tb := explained{t, fmt.Sprintf("operation %d (%v %s) #%d", operations, op, name, i)}
+			l, err := importAll(importOptions(clone), all, nil, 0)
+			must(tb, err)
+			sameLogs(tb, l, all.Info(), source)
+			must(tb, l.Verify(t.Context(), nil))
+			must(tb, l.Close(false))
+		}
+		return nil
+	})
+	must(t, take(at, short))
+	must(t, take(at, all))
+	if operations < 10 {
+		t.Fatalf("only %d operations", operations)
+	}
+}

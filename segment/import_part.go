@@ -273,7 +273,7 @@ func (x *index) sync() error {
 	return x.file.file.SyncData()
 }
 
-// removeLocked deletes what there is of a part, durably.
+// removeLocked deletes what there is of a part. It is durable before there is another file of that name, since that is synced with the folder.
 func (im *Importer) removeLocked(p *part) error {
 	s := p.segment
 	s.index.close()
@@ -284,10 +284,7 @@ func (im *Importer) removeLocked(p *part) error {
 	p.at = s.header.start()
 	im.countLocked()
 	fs := im.options.FS
-	if err := errors.Join(fs.RemoveAll(s.index.file.path), fs.RemoveAll(s.log.path)); err != nil {
-		return err
-	}
-	return fs.SyncDir(im.options.Dir)
+	return errors.Join(fs.RemoveAll(s.index.file.path), fs.RemoveAll(s.log.path))
 }
 
 // refuse is the error for bytes that are not the extent's.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -103,11 +104,46 @@ func TestImportLinkedIsReadOnly(t *testing.T) {
 	}
 }
 
-// TestImportAnotherOffer goes on, over what one import left, with offers that end elsewhere or have other segments.
+// TestImportLinkedIsNotCut offers less of what was linked, and what was linked under a name of its own without its index.
+func TestImportLinkedIsNotCut(t *testing.T) {
+	s := newImportScene(t)
+	clean := s.fs
+	first, second := s.source.Segments()[0], s.source.Segments()[1]
+	for _, through := range []uint64{first.LastIndex - 1, first.LastIndex, second.LastIndex - 1, s.common} {
+		m := clean.CrashClone(vfs.CrashOptions{})
+		present, _ := openLog(t, s.present(m), OpenHints{})
+		must(t, present.Close(true))
+		before := readFiles(t, m, "/replica/000001")
+		present, _ = openLog(t, s.present(m), OpenHints{})
+		im, err := OpenImporter(s.next(m), s.extent.Info(), present, s.common)
+		must(t, err)
+		if have, _ := im.Progress(); have == 0 {
+			t.Fatal("nothing was linked")
+		}
+		must(t, errors.Join(im.Close(), present.Close(false)))
+		must(t, m.RemoveAll(pathOf("/replica/000002", second.BaseOffset, indexSuffix)))
+		e, err := s.source.Extent(through)
+		must(t, err)
+		l, err := importAll(s.next(m), e, nil, 0)
+		must(t, err)
+		sameLogs(t, l, e.Info(), s.source)
+		f := &feeder{tb: t, index: l.LastIndex() + 1, term: l.LastTerm() + 1, offset: l.EndOffset()}
+		mustAppend(t, l, f.noop(f.term), f.data(1, 100))
+		must(t, errors.Join(l.Close(true), e.Close()))
+		for name, b := range readFiles(t, m, "/replica/000001") {
+			if !bytes.Equal(b, before[name]) {
+				t.Errorf("through %d: %s changed", through, name)
+			}
+		}
+	}
+}
+
+// TestImportAnotherOffer goes on, over what one import left, with offers that end elsewhere or have other segments, and after power cuts.
 func TestImportAnotherOffer(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := vfs.NewMem()
 		must(rt, m.MkdirAll("/replica"))
+		m.SyncAll()
 		o := importOptions(m)
 		first, f := mixedLog(rt, logOptions(vfs.NewMem()))
 		entries, err := first.Entries(nil, 1, f.index, 1<<40)
@@ -137,9 +173,19 @@ func TestImportAnotherOffer(t *testing.T) {
 				}
 			}
 			must(rt, im.Close())
+			if rapid.Bool().Draw(rt, "crash") {
+				keep := rapid.SampledFrom([]float64{0, 0.5, 0.9, 1}).Draw(rt, "keep")
+				m = m.CrashClone(vfs.CrashOptions{KeepUnsynced: keep, Rand: rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 0))})
+				must(rt, m.MkdirAll("/replica"))
+				o.FS = m
+			}
 		}
 		l, err := importAll(o, e, nil, 0)
 		must(rt, err)
+		sameLogs(rt, l, e.Info(), source)
+		must(rt, l.Close(false))
+		o.FS = m.CrashClone(vfs.CrashOptions{})
+		l, _ = openLog(rt, o, OpenHints{DurableIndex: e.Info().LastIndex})
 		sameLogs(rt, l, e.Info(), source)
 		must(rt, l.Close(false))
 	})

@@ -184,7 +184,10 @@ func (s *importScene) run(fs vfs.FS, limit int64) (err error) {
 func (s *importScene) done(tb tester, m *vfs.Mem) {
 	tb.Helper()
 	o := s.next(m.CrashClone(vfs.CrashOptions{}))
-	l, _ := openLog(tb, o, OpenHints{DurableIndex: s.extent.Info().LastIndex})
+	l, r := openLog(tb, o, OpenHints{DurableIndex: s.extent.Info().LastIndex})
+	if r.Frames > 0 || r.IndexesRebuilt > 0 || r.CutBytes > 0 || r.CheckpointIndex != l.LastIndex() {
+		tb.Fatalf("opening had to do %+v", r)
+	}
 	defer func() { _ = l.Close(false) }()
 	sameLogs(tb, l, s.extent.Info(), s.source)
 	must(tb, l.Verify(context.Background(), nil))
