@@ -9,6 +9,9 @@
 // node-wide [Journal] (one fdatasync for many logs), or later, within a bound. What is promised after a crash follows from that and is
 // told in docs/design/0001-segments-journal-slots.md; docs/format.md has every byte.
 //
+// Another replica can have a log from its first segment on: an [Extent] pins it and gives the bytes of its frames, and an [Importer]
+// verifies them and makes a log of them in a generation's folder of its own (docs/design/0006-catch-up.md).
+//
 // Errors: damage is a [*CorruptionError] with file and position. After a failed write or sync a Log refuses every further write with
 // the first error ([ErrFailed]); it never retries a failed fsync.
 package segment
