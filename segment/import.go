@@ -32,8 +32,9 @@ type Importer struct {
 		parts    []part
 		next     int // parts before are complete
 		named    bool
-		buf      []byte
-		unsynced int64 // written to the part that is open
+		room     *[]byte // of the pool; nil until there is something to read
+		buf      []byte  // it, or a larger one
+		unsynced int64   // written to the part that is open
 		failure  error
 		finished bool
 	}
@@ -271,5 +272,8 @@ func (im *Importer) closePartsLocked() {
 			p.file = nil
 		}
 	}
-	im.mu.buf = nil
+	if im.mu.room != nil {
+		scanBuffers.Put(im.mu.room)
+		im.mu.room, im.mu.buf = nil, nil
+	}
 }

@@ -1,12 +1,9 @@
 package segment
 
-import (
-	"io"
-	"slices"
-)
+import "io"
 
 // importBuffer is how much of a range is in memory, unless a frame is larger.
-const importBuffer = 1 << 20
+const importBuffer = scanChunk
 
 // ingestLocked takes up to length bytes of a part's frames from r. It returns how many it kept, and no error when r ends early.
 func (im *Importer) ingestLocked(n int, r io.Reader, length int64) (int64, error) {
@@ -19,8 +16,9 @@ func (im *Importer) ingestLocked(n int, r io.Reader, length int64) (int64, error
 	if err := im.openPartLocked(p); err != nil {
 		return 0, err
 	}
-	if im.mu.buf == nil {
-		im.mu.buf = make([]byte, importBuffer)
+	if im.mu.room == nil {
+		im.mu.room = scanBuffers.Get().(*[]byte)
+		im.mu.buf = *im.mu.room
 	}
 	start, have := p.at.pos, 0
 	for {
@@ -58,9 +56,10 @@ func (im *Importer) resizeLocked(have, wanted int) {
 	buf := im.mu.buf
 	switch {
 	case have == len(buf) && wanted > len(buf):
-		im.mu.buf = slices.Grow(buf, min(wanted, 2*len(buf))-len(buf))[:min(wanted, 2*len(buf))]
+		im.mu.buf = make([]byte, min(wanted, 2*len(buf)))
+		copy(im.mu.buf, buf)
 	case len(buf) > importBuffer && wanted <= importBuffer && have <= importBuffer:
-		im.mu.buf = make([]byte, importBuffer)
+		im.mu.buf = *im.mu.room
 		copy(im.mu.buf, buf[:have])
 	}
 }

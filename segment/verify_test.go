@@ -10,10 +10,11 @@ import (
 
 // TestVerifyEveryByte changes each byte of a log's files while it is open: Verify says so, with the place, and nothing else stops.
 func TestVerifyEveryByte(t *testing.T) {
-	m := vfs.NewMem()
+	content, w := closedLog(t, true)
+	m := content.write(t, "/log")
 	o := logOptions(m)
-	o.SegmentBytes = 800
-	l, f := mixedLog(t, o)
+	l, _ := openLog(t, o, OpenHints{})
+	f := &feeder{tb: t, index: w.last() + 1, term: w.lastTerm(), offset: w.end()}
 	defer func() { must(t, l.Close(false)) }()
 	for _, s := range l.Segments() {
 		path := pathOf(o.Dir, s.BaseOffset, logSuffix)
