@@ -193,6 +193,7 @@ func nodeID(name string) (int32, bool) {
 // raftConn is dragonboat's way to one node.
 type raftConn struct {
 	t       *raftNet
+	link    *raftLink
 	batches *transport.Batches
 }
 
@@ -201,16 +202,16 @@ func (t *raftNet) GetConnection(ctx context.Context, target string) (raftio.ICon
 	if t.peers == nil || !ok {
 		return nil, fmt.Errorf("%w: %s", errUnreachable, target)
 	}
-	// A full queue makes dragonboat's own, bounded one fill up; an error would make it stay away for a second.
-	b, err := t.peers.node.OpenBatches(ctx, id, transport.FullWaits)
+	link := t.links.of(id)
+	b, err := link.open(ctx, t.peers.node, id)
 	if err != nil {
 		return nil, err
 	}
-	return &raftConn{t: t, batches: b}, nil
+	return &raftConn{t: t, link: link, batches: b}, nil
 }
 
-// Close ends the connection.
-func (c *raftConn) Close() { _ = c.batches.Close() }
+// Close gives the connection back; dragonboat calls it once.
+func (c *raftConn) Close() { c.link.close(c.batches) }
 
 // SendMessageBatch drops what a latched replica would say: a vote or an acknowledgement of what is only in memory.
 func (c *raftConn) SendMessageBatch(b pb.MessageBatch) error {

@@ -16,6 +16,7 @@ type raftNet struct {
 	deliver raftio.MessageHandler
 	chunks  raftio.ChunkHandler
 	peers   *peers // nil: a node alone
+	links   raftLinks
 }
 
 type raftNetFactory struct{ host *Host }
