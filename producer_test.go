@@ -169,6 +169,8 @@ func TestProducerRetries(t *testing.T) {
 		"busy":               {busy, busy},
 		"disk full":          {full},
 		"lost":               {answerLost},
+		"too few in sync":    {refuse(replication.ErrNotEnoughReplicas)},
+		"kept by too few":    {{store: true, err: replication.ErrNotEnoughReplicasAfterAppend}, refuse(replication.ErrNotEnoughReplicas)},
 		"kept":               {answerKept},
 		"kept then refused":  {answerKept, notLeader, notLeader},
 		"second":             {held, notLeader},
