@@ -42,7 +42,7 @@ func (c *trio) start(i int, create bool) {
 	c.t.Helper()
 	spec := testSpec(c.t, int32(i+1))
 	spec.members = map[uint64]string{}
-	for n := range c.nodes {
+	for n := range 3 {
 		spec.members[replicaID(int32(n+1), 1)] = nodeName(int32(n + 1))
 	}
 	c.parts[i] = c.nodes[i].start(spec, create)

@@ -24,6 +24,9 @@ const (
 	EventRaftParked      EventKind = "raft-parked"      // dragonboat met a broken invariant; one of its workers is parked
 	EventRetention       EventKind = "retention"        // segments were deleted
 	EventMetadata        EventKind = "metadata-broken"  // the cluster's metadata cannot be read on this node any more
+	EventCatchUp         EventKind = "catch-up"         // a replica is being brought up to date with the log of another node
+	EventCatchUpDone     EventKind = "catch-up-done"    // and is so now
+	EventCatchUpFailed   EventKind = "catch-up-failed"  // it was cut off; what came is kept, and it will be tried again
 	EventOrphan          EventKind = "orphan"           // a replica's folder belongs to no topic; it was left alone
 )
 
@@ -33,7 +36,9 @@ type Event struct {
 	Time      time.Time
 	Topic     string
 	Partition int32
-	Offset    int64 // where it applies: the log end or the first offset concerned; else -1 or 0
+	Offset    int64         // where it applies: the log end or the first offset concerned; else -1 or 0
+	Bytes     int64         // pulled, of a catch-up
+	Duration  time.Duration // of a catch-up
 	Err       error
 	Detail    string
 }

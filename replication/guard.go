@@ -10,6 +10,7 @@ import (
 	"github.com/lni/dragonboat/v4"
 	"github.com/lni/dragonboat/v4/client"
 	"github.com/lni/dragonboat/v4/config"
+	"github.com/lni/dragonboat/v4/raftio"
 	pb "github.com/lni/dragonboat/v4/raftpb"
 	sm "github.com/lni/dragonboat/v4/statemachine"
 )
@@ -175,6 +176,26 @@ func (g *guard) proposeChange(kind pb.ConfigChangeType, shard, replica uint64, t
 		return g.nh.RequestDeleteReplica(shard, replica, 0, timeout)
 	}
 	return nil, fmt.Errorf("membership change of kind %d", kind)
+}
+
+// chunks gives raft the pieces of a snapshot. An error means that raft does not know of the snapshot.
+func (g *guard) chunks(take raftio.ChunkHandler, list []pb.Chunk) (err error) {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	if g.closed {
+		return ErrClosed
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v", errNotHanded, p)
+		}
+	}()
+	for _, c := range list {
+		if !take(c) {
+			return fmt.Errorf("%w: piece %d", errNotHanded, c.ChunkId)
+		}
+	}
+	return nil
 }
 
 // close closes the NodeHost. It gives up waiting when ctx ends: a parked worker never ends, nor does a call that dragonboat parked.

@@ -66,6 +66,9 @@ type HostConfig struct {
 	// ReplicaLagTimeMax is Kafka's replica.lag.time.max.ms: a replica that was silent or behind for longer is not in sync. It also bounds how long
 	// an answer waits for min.insync.replicas. Default: DefaultReplicaLagTimeMax; kept between its Min and Max.
 	ReplicaLagTimeMax time.Duration
+	// CatchUpBytesPerSecond bounds what this node sends to replicas that it brings up to date, together. Default: 0, no bound; otherwise at least
+	// 64 KiB/s.
+	CatchUpBytesPerSecond int64
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time
 
@@ -130,6 +133,7 @@ type Host struct {
 
 	handlers   sync.Map // requestKind -> requestHandler
 	pulls      atomic.Pointer[pullHandler]
+	catchUps   *catchUps
 	peerStates peerWatchers
 	leadership leadershipWatchers
 	isr        *isr
@@ -166,6 +170,8 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	}
 	h.cfg.FS = timedFS{cfg.FS, &h.syncs}
 	h.db = &logDB{host: h}
+	h.catchUps = newCatchUps()
+	h.serveCatchUps()
 	h.mu.partitions = make(map[uint64]*Partition)
 	h.mu.full = make(map[uint64]*Partition)
 	h.mu.campaign = make(map[*Partition]bool)

@@ -93,6 +93,9 @@ func (h *Host) housekeep() {
 			h.restartFull()
 		}
 		h.recordMemberships()
+		for _, p := range h.Partitions() {
+			p.tidy(h.now())
+		}
 		if now := h.now(); now.Sub(last) >= h.cfg.RetentionCheckInterval || now.Before(last) {
 			last = now
 			h.retainAll(now)
@@ -187,7 +190,7 @@ func (p *Partition) tend(u *upkeep, now time.Time) (clean bool) {
 		p.r.syncLog()
 	}
 	if err := log.Rest(); err != nil {
-		p.r.latch(err)
+		p.r.latchFor(log, err)
 	}
 	p.r.commitSlot()
 	return true
@@ -239,7 +242,7 @@ func (p *Partition) retain(ctx context.Context, now time.Time) {
 	s := p.settings.Load()
 	log := p.r.currentLog()
 	if _, err := log.RollIfOld(); err != nil {
-		p.r.latch(err)
+		p.r.latchFor(log, err)
 		return
 	}
 	rule := segment.Retention{Bytes: s.RetentionBytes, Age: s.RetentionAge, Now: now, BelowIndex: ^uint64(0)}
@@ -247,6 +250,7 @@ func (p *Partition) retain(ctx context.Context, now time.Time) {
 	if n == 0 {
 		return
 	}
+	last = p.removable(last)
 	if p.r.removedTo.Load() < last {
 		if err := p.moveFirstIndex(ctx, last); err != nil {
 			level := slog.LevelWarn
@@ -260,7 +264,7 @@ func (p *Partition) retain(ctx context.Context, now time.Time) {
 	rule.BelowIndex = p.r.removedTo.Load() + 1
 	d, err := log.Retain(rule)
 	if err != nil {
-		p.r.latch(err)
+		p.r.latchFor(log, err)
 		return
 	}
 	if d.Segments > 0 {

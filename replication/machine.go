@@ -36,18 +36,24 @@ func (m *machine) Open(<-chan struct{}) (uint64, error) {
 // Update takes committed entries, in order.
 func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 	p := m.p
+	p.reloadInstalled()
 	log := p.r.currentLog()
 	m.ready = m.ready[:0]
 	p.mu.Lock()
 	for i := range entries {
 		e := &entries[i]
-		e.Result = sm.Result{Value: 1}
 		if p.r.latched.Load() {
 			continue // what a latched replica applies may be in memory only: nobody is told
 		}
+		if e.Index <= p.mu.applied {
+			continue // a snapshot that was installed meanwhile covers it
+		}
 		effective, err := p.r.effective(log, e)
+		if p.r.reloadDue.Load() {
+			break // a snapshot covers this one and the rest
+		}
 		if err != nil {
-			p.r.latch(err)
+			p.r.latchFor(log, err)
 			continue
 		}
 		if effective {
@@ -56,6 +62,9 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 		p.mu.applied = e.Index
 	}
 	applied := p.mu.applied
+	for i := range entries {
+		entries[i].Result = sm.Result{Value: 1}
+	}
 	p.signalLocked()
 	p.mu.Unlock()
 	p.releaseHeld()
@@ -82,19 +91,29 @@ func (m *machine) Lookup(any) (any, error) { return nil, nil }
 
 // Sync makes the fold durable. dragonboat notes a snapshot's index before it calls it and stores the record after.
 func (m *machine) Sync() error {
+	m.p.reloadInstalled()
 	m.p.checkpoint(true)
 	return nil
 }
 
-// PrepareSnapshot and its like have nothing to hand over: a snapshot's bytes are segments and never travel through dragonboat.
-func (m *machine) PrepareSnapshot() (any, error) { return nil, nil }
+// PrepareSnapshot is called when a snapshot is made for another node, while nothing is applied.
+func (m *machine) PrepareSnapshot() (any, error) {
+	m.p.reloadInstalled()
+	m.p.capture()
+	return nil, nil
+}
 
-// SaveSnapshot writes nothing.
-func (m *machine) SaveSnapshot(any, io.Writer, <-chan struct{}) error { return nil }
+// SaveSnapshot writes next to nothing: a snapshot's bytes are segments and never travel through dragonboat.
+func (m *machine) SaveSnapshot(_ any, w io.Writer, _ <-chan struct{}) error {
+	if _, err := io.WriteString(w, snapshotPayload); err != nil {
+		return sm.ErrSnapshotStreaming
+	}
+	return nil
+}
 
 // RecoverFromSnapshot loads the fold of the log that the store has installed by now.
 func (m *machine) RecoverFromSnapshot(io.Reader, <-chan struct{}) error {
-	m.p.reload()
+	m.p.reloadInstalled()
 	return nil
 }
 

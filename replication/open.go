@@ -42,6 +42,7 @@ func (p *Partition) open(create bool) error {
 		return fmt.Errorf("%w: %w", errReplay, replay)
 	}
 	r := newReplica(h, k, p)
+	r.tune = func(o segment.Options) segment.Options { return h.tuned(p, o) }
 	r.lazySync.Store(p.spec.Settings.Fsync == FsyncInterval)
 	err := p.openFiles(r, 0)
 	if errors.Is(err, fs.ErrNotExist) && create {
@@ -56,6 +57,14 @@ func (p *Partition) open(create bool) error {
 	if err := p.loadFold(r.mu.log); err != nil {
 		p.r = nil
 		return errors.Join(err, r.closeFiles(false))
+	}
+	next, err := p.sweepGenerations(true)
+	if err != nil {
+		h.logger.Warn("old files of a replica stay", "partition", p.name(), "err", err)
+		r.untidy.Store(true)
+	}
+	if next {
+		p.intake.staged.Store(h.now().UnixNano())
 	}
 	h.db.replicas.Store(k, r)
 	return nil
@@ -149,7 +158,8 @@ func (r *replica) adopt(log *segment.Log, slots *segment.SlotFile, slot segment.
 	}
 	r.opened.Store(log.LastIndex())
 	r.storedTo.Store(log.LastIndex())
-	r.mu.cause, r.mu.overlay = nil, nil
+	r.mu.cause, r.mu.overlay, r.mu.staged = nil, nil, nil
+	r.reloadDue.Store(false)
 	r.unsynced.Store(0)
 	r.latched.Store(false)
 }

@@ -65,6 +65,8 @@ type Partition struct {
 	session *client.Session
 	machine atomic.Pointer[machine]
 
+	intake intake // what is being brought up to date here
+
 	hw       atomic.Int64             // high watermark: the end of what is committed, as far as known here
 	dirty    atomic.Bool              // it stands on the keeper's list
 	changing sync.Mutex               // held while the membership is changed
@@ -92,6 +94,10 @@ type Partition struct {
 		fold    *fold
 		saved   uint64 // index of the newest checkpoint
 		end     int64  // end offset of what is applied; the high watermark may be ahead while a replica replays
+
+		captures []capture      // for snapshots whose last piece is on its way, oldest first
+		pins     map[uint64]int // indexes of snapshots that other nodes are pulling
+
 		waiters waiterQueue
 		orphans []*waiter           // answered although their fate is open
 		held    []heldAck           // committed, not answered
@@ -232,11 +238,21 @@ func (p *Partition) SetSettings(s Settings) {
 	}
 }
 
-// reload reads the fold from the log's newest checkpoint: at open, and after another log was installed.
-func (p *Partition) reload() {
-	if err := p.loadFold(p.r.currentLog()); err != nil {
-		p.r.latch(err)
+// reloadInstalled reads the fold of a log that was installed. It is called where dragonboat applies, and so never twice at once.
+func (p *Partition) reloadInstalled() {
+	if !p.r.reloadDue.Load() {
+		return
 	}
+	log := p.r.currentLog()
+	if err := p.loadFold(log); err != nil {
+		p.r.latchFor(log, err)
+		return
+	}
+	p.r.reloadDue.Store(false)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.captures = nil
+	p.signalLocked()
 }
 
 // loadFold brings the fold to the newest point that is certainly committed: the checkpoint's, or the snapshot record's when that is newer.
@@ -301,9 +317,10 @@ const foldReadBytes = 4 << 20
 
 // checkpoint saves the fold, so that a restart replays only what comes after it. The log is durable up to there when it returns.
 func (p *Partition) checkpoint(durable bool) {
-	if p.r.latched.Load() {
+	if p.r.latched.Load() || p.r.reloadDue.Load() {
 		return
 	}
+	log := p.r.currentLog()
 	p.mu.Lock()
 	index, offset := p.mu.applied, p.mu.end
 	if index <= p.mu.saved {
@@ -315,7 +332,6 @@ func (p *Partition) checkpoint(durable bool) {
 	p.r.mu.Unlock()
 	payload := p.mu.fold.encode(lastConfig)
 	p.mu.Unlock()
-	log := p.r.currentLog()
 	term, err := log.Term(index)
 	if err == nil {
 		err = log.SaveCheckpoint(segment.Checkpoint{Index: index, Term: term, Offset: offset, Payload: payload}, durable)
@@ -324,7 +340,7 @@ func (p *Partition) checkpoint(durable bool) {
 		return // the log has no frame at genesis
 	}
 	if err != nil {
-		p.r.latch(err)
+		p.r.latchFor(log, err)
 		return
 	}
 	p.appended.Store(0)
@@ -350,6 +366,7 @@ func (p *Partition) onLatched(cause error) {
 // fail takes the replica out of service after a disk error: everybody who waits is told, the group is stopped, reads go on. It comes back by
 // itself when a write found the disk full. What a failed sync has lost is not known, so the files are opened again with the host only.
 func (p *Partition) fail(cause error) {
+	p.intake.stop(cause)
 	full := isDiskFull(cause) && !errors.Is(cause, errSync)
 	err := fmt.Errorf("%w: %s: %w", ErrFailed, p.name(), cause)
 	if full {

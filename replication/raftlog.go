@@ -66,11 +66,11 @@ func (l raftLogger) log(v slog.Level, f string, a []any) {
 	}
 }
 
-// Panicf reports and never returns. On a goroutine that is inside our own call of StartReplica it panics for real, because that call
+// Panicf reports and never returns. On a goroutine that is inside our own call of StartReplica, or hands over a snapshot, it panics for real, because that call
 // recovers; everywhere else the goroutine is parked for good.
 func (l raftLogger) Panicf(f string, a ...any) {
 	msg := fmt.Sprintf(f, a...)
-	if onStack("replication.(*guard).start") {
+	if onStack("replication.(*guard).start") || onStack("replication.(*guard).chunks") {
 		panic(fmt.Errorf("raft (%s): %s", l.pkg, msg))
 	}
 	for _, h := range raftSubscribers() {

@@ -47,9 +47,13 @@ func (t *raftNet) Close() error {
 	return nil
 }
 
-// GetSnapshotConnection refuses: the bytes of a snapshot never travel through dragonboat, and a node alone has nobody to send to.
-func (t *raftNet) GetSnapshotConnection(_ context.Context, target string) (raftio.ISnapshotConnection, error) {
-	return nil, fmt.Errorf("%w: %s takes no snapshots", errUnreachable, target)
+// GetSnapshotConnection never fails where there are peers: an error would keep all messages from the node for a while.
+func (t *raftNet) GetSnapshotConnection(ctx context.Context, target string) (raftio.ISnapshotConnection, error) {
+	id, ok := nodeID(target)
+	if t.peers == nil || !ok {
+		return nil, fmt.Errorf("%w: %s takes no snapshots", errUnreachable, target)
+	}
+	return &snapshotConn{host: t.host, ctx: ctx, node: id}, nil
 }
 
 // receive lets in what a sound peer may say to a replica that is well.

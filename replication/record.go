@@ -110,16 +110,6 @@ func startRecord(saved pb.Snapshot, checkpoint segment.Checkpoint, lastConfig ui
 	return s
 }
 
-// stage tells the store that a complete log for the snapshot lies in the given generation's folder.
-func (r *replica) stage(index, term, generation uint64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.mu.staged == nil {
-		r.mu.staged = make(map[stagedKey]uint64)
-	}
-	r.mu.staged[stagedKey{index, term}] = generation
-}
-
 var errNotStaged = errors.New("replication: no staged log for the snapshot")
 
 // installLocked replaces the log by the staged one. The one commit point is the slot's write: before it the old log counts, after it
@@ -129,12 +119,17 @@ func (r *replica) installLocked(s pb.Snapshot) error {
 	if !ok {
 		return fmt.Errorf("%w: shard %d index %d term %d", errNotStaged, r.key.Shard, s.Index, s.Term)
 	}
-	log, _, err := segment.Open(r.host.segmentOptions(r, gen, r.mu.slot.Identity), segment.OpenHints{DurableIndex: s.Index})
+	options := r.host.segmentOptions(r, gen, r.mu.slot.Identity)
+	if r.tune != nil {
+		options = r.tune(options)
+	}
+	log, _, err := segment.Open(options, segment.OpenHints{DurableIndex: s.Index})
 	if err != nil {
 		return err
 	}
-	if log.LastIndex() != s.Index {
-		return errors.Join(fmt.Errorf("%w: staged log ends at %d, the snapshot at %d", errNotStaged, log.LastIndex(), s.Index), log.Close(false))
+	if log.LastIndex() != s.Index || log.LastTerm() != s.Term {
+		return errors.Join(fmt.Errorf("%w: staged log ends at %d, term %d, the snapshot at %d, term %d", errNotStaged,
+			log.LastIndex(), log.LastTerm(), s.Index, s.Term), log.Close(false))
 	}
 	s.Dummy = true
 	old, slot, records, state := r.mu.log, r.mu.slot, r.mu.records, r.mu.state
@@ -150,9 +145,11 @@ func (r *replica) installLocked(s pb.Snapshot) error {
 		return errors.Join(err, log.Close(false))
 	}
 	r.mu.slots.MarkDurable(r.mu.slot.Seq)
+	r.reloadDue.Store(true) // before the old log is closed, and before what it says of entries is no longer true
 	r.opened.Store(log.LastIndex())
 	r.storedTo.Store(log.LastIndex())
-	delete(r.mu.staged, stagedKey{s.Index, s.Term})
+	r.unsynced.Store(0)
+	r.untidy.Store(true)
 	r.mu.handed = s
 	if j := r.host.db.journal; j != nil {
 		j.Forget(r.key) // nobody needs the old log's records, and the slot is durable by itself

@@ -23,6 +23,7 @@ type replica struct {
 	dir  string // holds the slot file and a folder for each generation
 
 	hooks replicaHooks
+	tune  func(segment.Options) segment.Options // for a log that is installed; nil: as it is
 
 	lazySync  atomic.Bool              // fsync policy interval
 	unsynced  atomic.Int64             // when the oldest entry was stored that no sync has begun for, Unix nanoseconds; 0: none
@@ -33,6 +34,8 @@ type replica struct {
 	moved     chan struct{}            // has room for one: removedTo grew
 	storedTo  atomic.Uint64            // the last entry that is stored as the policy demands
 	progress  atomic.Pointer[progress] // of the other replicas, in the newest term led here
+	reloadDue atomic.Bool              // another log was installed, and the fold is not yet that of its checkpoint
+	untidy    atomic.Bool              // there are folders of older generations
 
 	mu struct {
 		sync.Mutex
@@ -44,7 +47,8 @@ type replica struct {
 		handed     pb.Snapshot   // what dragonboat was started from
 		lastConfig uint64        // index of the last membership change seen
 		staged     map[stagedKey]uint64
-		cause      error // why it is latched
+		settled    chan struct{} // closed when staged has changed or the replica is latched; nil while nobody waits
+		cause      error         // why it is latched
 		overlay    map[uint64]pb.Entry
 	}
 }
@@ -96,6 +100,9 @@ func (r *replica) save(u *pb.Update, g *saveGroup) {
 	if !pb.IsEmptyState(u.State) {
 		slotDue = slotDue || u.State.Term != r.mu.state.Term || u.State.Vote != r.mu.state.Vote
 		r.mu.state = u.State
+	}
+	if len(r.mu.staged) > 0 {
+		r.settleStagedLocked()
 	}
 	// A membership change takes effect when it is applied, and is found again after a restart only up to the durable commit.
 	changed := hasConfigChange(u.CommittedEntries)
@@ -175,6 +182,7 @@ func (r *replica) latchLocked(cause error) {
 	r.mu.cause = cause
 	r.mu.overlay = make(map[uint64]pb.Entry)
 	r.latched.Store(true)
+	r.settledLocked()
 	r.hooks.onLatched(cause)
 }
 
@@ -182,6 +190,17 @@ func (r *replica) latch(cause error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.latchLocked(cause)
+}
+
+// latchFor is latch for an error of a log, unless another one was installed meanwhile: then it was closed, and what it said is of no meaning.
+func (r *replica) latchFor(log *segment.Log, cause error) (latched bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.log != log {
+		return false
+	}
+	r.latchLocked(cause)
+	return true
 }
 
 func (r *replica) keepInMemoryLocked(entries []pb.Entry) {
@@ -200,7 +219,7 @@ func (r *replica) syncLog() {
 		defer r.syncing.Store(0)
 	}
 	if err := log.Sync(); err != nil {
-		r.latch(err)
+		r.latchFor(log, err)
 	}
 }
 
@@ -362,7 +381,9 @@ func (r *replica) iterate(ents []pb.Entry, size, low, high, maxSize uint64) ([]p
 			if err == nil || errors.Is(err, segment.ErrCompacted) || errors.Is(err, segment.ErrUnavailable) {
 				return ents, size, nil
 			}
-			r.latch(err)
+			if !r.latchFor(log, err) {
+				continue
+			}
 			term, err := log.Term(low)
 			if err != nil {
 				term = log.LastTerm()
