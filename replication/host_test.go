@@ -28,6 +28,7 @@ type testNode struct {
 	dir     string
 	id      int32
 	net     *testNet
+	dial    func(id int32) *peers // instead of net
 	peers   *peers
 	lives   uint64
 	journal int64            // bytes; 0: 2 MiB
@@ -62,6 +63,10 @@ func (n *testNode) open() {
 		identity.Cluster = [16]byte{1} // the nodes of a test form one cluster
 		n.lives++
 		n.peers = n.net.join(n.id, n.lives)
+	}
+	if n.dial != nil {
+		identity.Cluster = [16]byte{1}
+		n.peers = n.dial(n.id)
 	}
 	if n.journal == 0 {
 		n.journal = 2 << 20

@@ -128,8 +128,8 @@ func (c *trio) settle() {
 	}
 }
 
-// awaitEvent takes events of a node until one of the kind comes.
-func (n *testNode) awaitEvent(kind EventKind) Event {
+// firstEvent takes events of a node until one of the kind comes.
+func (n *testNode) firstEvent(kind EventKind) Event {
 	n.t.Helper()
 	deadline := time.After(testTimeout)
 	for {

@@ -61,7 +61,7 @@ func TestLearnerJoins(t *testing.T) {
 			defer c.close()
 			hw := c.load(-1, 50, 1000)
 			i := c.joinNode(vfs.OS, nil)
-			e := c.nodes[i].awaitEvent(EventCatchUpDone)
+			e := c.nodes[i].firstEvent(EventCatchUpDone)
 			if e.Bytes < 50*1000 || e.Duration <= 0 {
 				t.Errorf("the event says %d bytes in %v", e.Bytes, e.Duration)
 			}
@@ -128,7 +128,7 @@ func TestLaggingFollower(t *testing.T) {
 			}
 		}
 	})
-	e := c.nodes[f].awaitEvent(EventCatchUpDone)
+	e := c.nodes[f].firstEvent(EventCatchUpDone)
 	close(stop)
 	wg.Wait()
 	hw := <-written
@@ -221,9 +221,9 @@ func TestSourceGoesAway(t *testing.T) {
 				c.start(l, false)
 			}
 			c.slowly(3, 0)
-			e := c.nodes[i].awaitEvent(EventCatchUpFailed)
+			e := c.nodes[i].firstEvent(EventCatchUpFailed)
 			t.Log("failed with", e.Err)
-			e = c.nodes[i].awaitEvent(EventCatchUpDone)
+			e = c.nodes[i].firstEvent(EventCatchUpDone)
 			if e.Bytes > 200*10000-100000 {
 				t.Errorf("the second pull took %d bytes, and a part was there", e.Bytes)
 			}
