@@ -54,3 +54,6 @@ func (d *disk) look() {
 		d.braked.Store(false)
 	}
 }
+
+// DiskFree is the free space as last looked at, and whether the brake is on.
+func (h *Host) DiskFree() (bytes int64, braked bool) { return h.disk.free.Load(), h.disk.braked.Load() }

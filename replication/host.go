@@ -595,9 +595,3 @@ func (h *Host) JournalStats() (segment.JournalStats, bool) {
 	}
 	return h.db.journal.Stats(), true
 }
-
-// SyncStats sums up the node's fdatasyncs.
-func (h *Host) SyncStats() SyncStats { return h.syncs.stats() }
-
-// DiskFree is the free space as last looked at, and whether the brake is on.
-func (h *Host) DiskFree() (bytes int64, braked bool) { return h.disk.free.Load(), h.disk.braked.Load() }

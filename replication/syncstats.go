@@ -93,3 +93,6 @@ func (f *timedFile) SyncData() error {
 
 // errSync marks what a failed sync returned: the system may have dropped the bytes, whatever a later one says.
 var errSync = errors.New("replication: sync failed")
+
+// SyncStats sums up the node's fdatasyncs.
+func (h *Host) SyncStats() SyncStats { return h.syncs.stats() }
