@@ -102,6 +102,14 @@ func (m *member) until(what string, holds func(c *Controller) bool) {
 	}
 }
 
+func joining(seeds ...int32) func(*NetworkConfig) {
+	return func(c *NetworkConfig) {
+		for _, s := range seeds {
+			c.Join = append(c.Join, memberAddress(s))
+		}
+	}
+}
+
 func voters(a PartitionAssignment) (nodes []int32) {
 	for _, r := range a.Replicas {
 		if r.Role == RoleVoter {
@@ -115,6 +123,34 @@ func voters(a PartitionAssignment) (nodes []int32) {
 func metadataVoters3(c *Controller) bool {
 	a := c.mu.topics[MetadataTopic].Partitions[0]
 	return fmt.Sprint(voters(a)) == "[1 2 3]" && !a.unsettled()
+}
+
+// A node that was alone becomes the first of three; its topic is spread over them, and it leaves in the end.
+func TestGrowFromOne(t *testing.T) {
+	n := newMemberNet(t)
+	ctx := testContext(t)
+	one := n.open(n.config(1, vfs.NewMem(), nil))
+	if _, err := one.Controller.CreateTopic(ctx, TopicSpec{Name: "t", Partitions: 2}); err != nil {
+		t.Fatal(err)
+	}
+	two, three := n.open(n.config(2, vfs.NewMem(), joining(1))), n.open(n.config(3, vfs.NewMem(), joining(1, 2)))
+	one.until("three voters of the metadata", metadataVoters3)
+	three.until("the topic", func(c *Controller) bool { return c.mu.topics["t"] != nil })
+	if err := two.Controller.SetReplicas(ctx, "t", 3); err != nil {
+		t.Fatal(err)
+	}
+	spread := func(c *Controller) bool {
+		for _, a := range c.mu.topics["t"].Partitions {
+			if fmt.Sprint(voters(a)) != "[1 2 3]" || a.unsettled() {
+				return false
+			}
+		}
+		return true
+	}
+	three.until("the topic on three nodes", spread)
+	three.close()
+	two.close()
+	one.close()
 }
 
 // Three empty directories form one cluster together.

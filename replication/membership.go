@@ -138,7 +138,7 @@ func (m *members) allows(kind pb.ConfigChangeType, replica uint64, node int32) (
 		if votes && len(m.voters) == 1 {
 			return false, fmt.Errorf("%w: replica %x is the only voter", ErrMembership, replica)
 		}
-		return !votes && !learns, nil
+		return m.removed[replica], nil // also one that never was a member: then it never becomes one
 	case m.removed[replica]:
 		return false, fmt.Errorf("%w: replica %x was removed, and ids are used once", ErrMembership, replica)
 	case kind == pb.AddNode && votes, kind == pb.AddNonVoting && learns:

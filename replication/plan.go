@@ -35,6 +35,7 @@ type groupView struct {
 	CaughtUp   map[uint64]bool // voters and learners that have nearly all of the log; the leader need not be in it
 }
 
+// stepKind is what is to be done. The numbers are frozen: they are on the wire.
 type stepKind uint8
 
 const (
@@ -159,9 +160,9 @@ func (p *planner) votesOnAll(nodes []int32) bool {
 	return !slices.ContainsFunc(nodes, func(n int32) bool { return !p.votesOn(n) })
 }
 
-// learnOn records a new replica on the node if it can have one.
+// learnOn records a new replica on the node if it is alive and has none.
 func (p *planner) learnOn(node int32) {
-	if !p.nodes[node].takes() || p.onNode(node) {
+	if !p.nodes[node].Alive || p.onNode(node) {
 		return
 	}
 	next := p.nextIncarnation()

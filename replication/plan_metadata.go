@@ -24,7 +24,7 @@ func metadataVoters(n int) int {
 
 // metadataTarget chooses the nodes whose replica of the metadata votes and those that only copy it, in order of their ids. Voters on active
 // nodes stay, also while their node is down; new ones are on nodes that are alive, in racks that have few, and rather those that have copied
-// for long.
+// for long. A node that is drained copies until it is removed.
 func metadataTarget(nodes []nodeView, current PartitionAssignment) (voters, learners []int32) {
 	type candidate struct {
 		nodeView
@@ -34,10 +34,13 @@ func metadataTarget(nodes []nodeView, current PartitionAssignment) (voters, lear
 	var pool []candidate
 	var active []int32
 	for _, n := range nodes {
-		if n.Mode != NodeActive {
+		if n.Mode == NodeRemoved {
 			continue
 		}
 		active = append(active, n.ID)
+		if n.Mode == NodeDraining {
+			continue // it follows until it is removed, since it may still hold partitions
+		}
 		c := candidate{nodeView: n, class: 3, incarnation: 1 << 32} // without a replica that will do
 		for _, r := range current.Replicas {
 			if r.Node == n.ID && r.Role == RoleVoter {

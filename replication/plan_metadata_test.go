@@ -38,7 +38,7 @@ func TestMetadataTarget(t *testing.T) {
 		{"voters stay", rack("aaab"), voter(1, 2, 3), []int32{1, 2, 3}, []int32{4}},
 		{"a voter that is down stays", with(nodesNamed(4), func(n []nodeView) { n[0].Alive = false }), voter(1, 2, 3), []int32{1, 2, 3}, []int32{4}},
 		{"a learner that is down does not vote", with(nodesNamed(3), func(n []nodeView) { n[2].Alive = false }), voter(1), []int32{1}, []int32{2, 3}},
-		{"a voter drains", with(nodesNamed(4), func(n []nodeView) { n[0].Mode = NodeDraining }), voter(1, 2, 3), []int32{2, 3, 4}, nil},
+		{"a voter drains", with(nodesNamed(4), func(n []nodeView) { n[0].Mode = NodeDraining }), voter(1, 2, 3), []int32{2, 3, 4}, []int32{1}},
 		{"a voter is removed, two nodes stay", with(nodesNamed(3), func(n []nodeView) { n[1].Mode = NodeRemoved }), voter(1, 2, 3), []int32{1}, []int32{3}},
 		{"of voters too many, one that is down goes", with(nodesNamed(4), func(n []nodeView) { n[0].Alive = false }), voter(1, 2, 3, 4), []int32{2, 3, 4}, []int32{1}},
 		{"who copied longest votes", nodesNamed(4), PartitionAssignment{Replicas: []ReplicaAssignment{

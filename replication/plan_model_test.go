@@ -24,6 +24,13 @@ type groupModel struct {
 	used     map[uint64]bool // replica ids that were recorded
 	late     []step          // sent, and not carried out yet
 	done     map[stepKind]int
+	everyone bool // draining nodes have a replica too
+}
+
+// hosts says whether a node can be given a replica.
+func (m *groupModel) hosts(node int32) bool {
+	n := m.nodes[node]
+	return n.takes() || (m.everyone && n.Alive)
 }
 
 type failer interface {
@@ -146,7 +153,7 @@ func (m *groupModel) write(a PartitionAssignment) {
 			continue // Raft has it though no record named it
 		}
 		if i < 0 {
-			if m.used[r.Replica] || r.Role != RoleLearner || a.NextIncarnation <= uint32(r.Replica>>32) || !m.nodes[r.Node].takes() {
+			if m.used[r.Replica] || r.Role != RoleLearner || a.NextIncarnation <= uint32(r.Replica>>32) || !m.hosts(r.Node) {
 				m.t.Fatalf("a new replica cannot be %+v: %s", r, m)
 			}
 			m.used[r.Replica] = true

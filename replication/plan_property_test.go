@@ -66,6 +66,7 @@ func TestPlanMetadataConverges(t *testing.T) {
 			}
 		}
 		m := newGroupModel(t, nextMetadataStep, nodes, on...)
+		m.everyone = true
 		t.Repeat(m.faults())
 		m.heal()
 		m.setNode(1, func(v *nodeView) { v.Mode = NodeActive }) // somebody has to have it
@@ -73,13 +74,15 @@ func TestPlanMetadataConverges(t *testing.T) {
 		active, voting := 0, 0
 		for _, n := range sortedNodes(m.nodes) {
 			i := slices.IndexFunc(m.rec.Replicas, func(r ReplicaAssignment) bool { return r.Node == n.ID })
-			if has := i >= 0; has != (n.Mode == NodeActive) {
+			if has := i >= 0; has != (n.Mode != NodeRemoved) {
 				t.Fatalf("node %d: a replica: %v: %s", n.ID, has, m)
 			}
 			if i < 0 {
 				continue
 			}
-			active++
+			if n.Mode == NodeActive {
+				active++
+			}
 			r := m.rec.Replicas[i]
 			if m.voters[r.Replica] != (r.Role == RoleVoter) || m.learners[r.Replica] != (r.Role == RoleLearner) {
 				t.Fatalf("node %d is not to Raft what it is in the record: %s", n.ID, m)

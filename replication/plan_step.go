@@ -44,7 +44,9 @@ func (p *planner) approach() {
 	extra := func(r ReplicaAssignment) bool { return !slices.Contains(target, r.Node) }
 	p.leave(func(r ReplicaAssignment) bool { return r.Role == RoleLearner && extra(r) })
 	for _, n := range target {
-		p.learnOn(n)
+		if p.nodes[n].takes() {
+			p.learnOn(n)
+		}
 	}
 	if !p.votesOnAll(target) {
 		return
