@@ -9,7 +9,7 @@ import (
 // that nobody reads, and holds zero.
 var found = struct {
 	proposals, reads, receive, shards, streams, slice, free uint64
-	reload                                         time.Duration
+	reload                                                  time.Duration
 }{incomingProposalsMaxLen, incomingReadIndexMaxLen, receiveQueueLen, pendingProposalShards, streamConnections, entrySliceSize, minEntrySliceSize, nodeReloadInterval}
 
 func TestQueueSizesAreDragonboats(t *testing.T) {
