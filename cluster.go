@@ -50,20 +50,26 @@ type Cluster struct {
 	// transport that authenticates it is not called.
 	CheckIdentity func(id int32, who transport.Identity) error
 	// CatchupBytesPerSecond bounds what this node sends to replicas that are new
-	// or far behind. Default 0: no bound.
+	// or far behind. Default 0: no bound; otherwise at least 64 KiB/s.
 	CatchupBytesPerSecond int64
 	// ReplicaLagTimeMax is after how long without being caught up a replica is
 	// no longer in sync, Kafka's replica.lag.time.max.ms. Default 10 s; 1 s to 1 h.
 	ReplicaLagTimeMax time.Duration
 }
 
+// Defaults and bounds of Cluster.
 const (
 	defaultClusterName = "billet"
 	maxClusterName     = 255
+	minCatchupRate     = 64 << 10
+	defaultReplicaLag  = replication.DefaultReplicaLagTimeMax
+	minReplicaLag      = time.Second
+	maxReplicaLag      = replication.MaxReplicaLagTimeMax
 )
 
 func (c *Cluster) ensureDefaults() {
 	setDefault(&c.Name, defaultClusterName)
+	setDefault(&c.ReplicaLagTimeMax, defaultReplicaLag)
 	c.Join, c.Bootstrap, c.GossipKey = slices.Clone(c.Join), slices.Clone(c.Bootstrap), slices.Clone(c.GossipKey)
 	if c.Transport == nil {
 		c.Transport = transport.TCP{}
@@ -83,8 +89,10 @@ func (c *Cluster) validate(id int32) error {
 		return invalidField("Cluster.Bootstrap", c.Bootstrap, "a list with this node's NodeID, %d", id)
 	case len(c.Bootstrap) > 1 && len(c.Join) == 0:
 		return invalidField("Cluster.Join", "[]", "addresses that lead to the nodes of Bootstrap")
-	case c.CatchupBytesPerSecond < 0:
-		return invalidField("Cluster.CatchupBytesPerSecond", c.CatchupBytesPerSecond, "at least 0")
+	case c.CatchupBytesPerSecond != 0 && c.CatchupBytesPerSecond < minCatchupRate:
+		return invalidField("Cluster.CatchupBytesPerSecond", c.CatchupBytesPerSecond, "0, or at least %d", minCatchupRate)
+	case c.ReplicaLagTimeMax < minReplicaLag || c.ReplicaLagTimeMax > maxReplicaLag:
+		return invalidField("Cluster.ReplicaLagTimeMax", c.ReplicaLagTimeMax, "%v to %v", minReplicaLag, maxReplicaLag)
 	}
 	switch len(c.GossipKey) {
 	case 0, 16, 24, 32:

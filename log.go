@@ -121,6 +121,8 @@ func openNode(config Config, fs vfs.FS, events *eventQueue) (n *machineNode, err
 			JournalBytes: config.JournalBytes, DiskReserve: max(config.DiskReserve, 0),
 			MaxInFlightBytes:       config.MaxInFlightBytes,
 			RetentionCheckInterval: config.RetentionCheckInterval,
+			ReplicaLagTimeMax:      config.Cluster.ReplicaLagTimeMax,
+			CatchUpBytesPerSecond:  config.Cluster.CatchupBytesPerSecond,
 		},
 	})
 	if err != nil {
