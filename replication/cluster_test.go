@@ -10,6 +10,7 @@ import (
 	"time"
 
 	pb "github.com/lni/dragonboat/v4/raftpb"
+	sm "github.com/lni/dragonboat/v4/statemachine"
 
 	"github.com/billetlog/billet/internal/vfs"
 	"github.com/billetlog/billet/segment"
@@ -322,6 +323,11 @@ func TestInstallSnapshot(t *testing.T) {
 	}
 	if r.latched.Load() {
 		t.Fatal(r.mu.cause)
+	}
+	// What was on its way to be applied is covered by the snapshot.
+	late := []sm.Entry{{Index: 3, Cmd: textBatch(t, "late")}, {Index: 49, Cmd: b}}
+	if _, err := p.machine.Load().Update(late); err != nil || r.latched.Load() || p.mu.applied != at {
+		t.Fatalf("late entries: %v, latched %v, applied %d", err, r.mu.cause, p.mu.applied)
 	}
 	if err := p.machine.Load().RecoverFromSnapshot(nil, nil); err != nil {
 		t.Fatal(err)

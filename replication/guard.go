@@ -108,6 +108,9 @@ func (g *guard) stop(shard, replica uint64) error {
 	return err
 }
 
+// errRecorded means that nothing was applied since the newest snapshot record, or that one is being made.
+var errRecorded = errors.New("replication: a snapshot record is there")
+
 // snapshot asks for a snapshot record of shard; entries up to compactTo will not be replicated one by one any more.
 func (g *guard) snapshot(ctx context.Context, shard, compactTo uint64, timeout time.Duration) error {
 	g.mu.RLock()
@@ -126,8 +129,11 @@ func (g *guard) snapshot(ctx context.Context, shard, compactTo uint64, timeout t
 	}
 	select {
 	case res := <-rs.ResultC():
-		if res.Completed() || res.Rejected() { // rejected: one at this index exists
+		if res.Completed() {
 			return nil
+		}
+		if res.Rejected() {
+			return errRecorded
 		}
 		return fmt.Errorf("%w: snapshot of shard %d did not complete", ErrBusy, shard)
 	case <-ctx.Done():

@@ -278,23 +278,17 @@ func (p *Partition) moveFirstIndex(ctx context.Context, index uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
 	defer cancel()
 	if p.r.currentLog().LastIndex() <= index {
-		if state, _ := p.State(); state != StateLeader { // what a follower proposes is dropped; the leader's marker comes here as well
-			return fmt.Errorf("%w: %s is %s", ErrNotLeader, p.name(), state)
-		}
-		rs, err := p.host.guard.propose(p.session, voidMarker[1:])
-		if err != nil {
+		if err := p.proposeMarker(ctx); err != nil {
 			return err
 		}
-		select {
-		case res := <-rs.ResultC():
-			if !res.Completed() {
-				return fmt.Errorf("%w: %s", ErrNotLeader, p.name())
-			}
-		case <-ctx.Done():
-			return ctx.Err()
+	}
+	err := p.host.guard.snapshot(ctx, p.spec.Shard, index, snapshotTimeout)
+	if errors.Is(err, errRecorded) { // it comes with a record, and there is none to make
+		if err = p.proposeMarker(ctx); err == nil {
+			err = p.host.guard.snapshot(ctx, p.spec.Shard, index, snapshotTimeout)
 		}
 	}
-	if err := p.host.guard.snapshot(ctx, p.spec.Shard, index, snapshotTimeout); err != nil {
+	if err != nil {
 		return err
 	}
 	for p.r.removedTo.Load() < index { // the step worker does it some time after the snapshot
@@ -305,4 +299,24 @@ func (p *Partition) moveFirstIndex(ctx context.Context, index uint64) error {
 		}
 	}
 	return nil
+}
+
+// proposeMarker appends a void entry.
+func (p *Partition) proposeMarker(ctx context.Context) error {
+	if state, _ := p.State(); state != StateLeader { // what a follower proposes is dropped; the leader's marker comes here as well
+		return fmt.Errorf("%w: %s is %s", ErrNotLeader, p.name(), state)
+	}
+	rs, err := p.host.guard.propose(p.session, voidMarker[1:])
+	if err != nil {
+		return err
+	}
+	select {
+	case res := <-rs.ResultC():
+		if !res.Completed() {
+			return fmt.Errorf("%w: %s", ErrNotLeader, p.name())
+		}
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

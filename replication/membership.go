@@ -180,7 +180,7 @@ func (p *Partition) recordMembership(ctx context.Context) {
 	}
 	ctx, cancel := p.bound(ctx, snapshotTimeout)
 	defer cancel()
-	if err := p.host.guard.snapshot(ctx, p.spec.Shard, 0, snapshotTimeout); err != nil {
+	if err := p.host.guard.snapshot(ctx, p.spec.Shard, 0, snapshotTimeout); err != nil && !errors.Is(err, errRecorded) {
 		p.host.logger.Debug("no record of a membership change yet", "partition", p.name(), "err", err)
 	}
 }

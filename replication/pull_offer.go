@@ -41,7 +41,6 @@ const (
 	offerChunkMax      = 16 << 10
 	offerChunksMax     = 4
 	offerMembersMax    = 64
-	offerRemovedMax    = 4096
 	offerSegmentsMax   = 1 << 16
 	snapshotHeaderSize = 1024
 )
@@ -165,7 +164,7 @@ func (o *offer) checkChunks(role uint8) error {
 
 func (o *offer) checkMembers(m *pb.Membership, role uint8) error {
 	if m.ConfigChangeId == 0 || m.ConfigChangeId > o.Index || len(m.Addresses) == 0 || len(m.Witnesses) != 0 ||
-		len(m.Addresses)+len(m.NonVotings) > offerMembersMax || len(m.Removed) > offerRemovedMax {
+		len(m.Addresses)+len(m.NonVotings) > offerMembersMax || m.Size() > recordBytesMax {
 		return fmt.Errorf("%w: membership %+v", errOffer, m)
 	}
 	for _, list := range []map[uint64]string{m.Addresses, m.NonVotings} {

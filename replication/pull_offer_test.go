@@ -104,6 +104,11 @@ func TestHostileOffers(t *testing.T) {
 		"no voters":                 member(func(m *pb.Membership) { m.Addresses = nil }),
 		"witnesses":                 member(func(m *pb.Membership) { m.Witnesses = map[uint64]string{9: "node-9"} }),
 		"receiver no member":        member(func(m *pb.Membership) { m.NonVotings = nil }),
+		"more than a slot holds": member(func(m *pb.Membership) {
+			for i := range uint64(2000) {
+				m.Removed[replicaID(9, uint32(i+10))] = true
+			}
+		}),
 		"receiver removed":          member(func(m *pb.Membership) { m.Removed[replicaID(2, 1)] = true }),
 		"member at another address": member(func(m *pb.Membership) { m.Addresses[replicaID(1, 1)] = "node-2" }),
 		"member zero":               member(func(m *pb.Membership) { m.Addresses[0] = "node-0" }),

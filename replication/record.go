@@ -65,11 +65,24 @@ func (r *replica) saveRecord(s pb.Snapshot) {
 		return
 	}
 	r.mu.records = append(r.mu.records, s)
-	if len(r.mu.records) > recordsMax {
-		r.mu.records = append([]pb.Snapshot(nil), r.mu.records[1:]...)
-	}
+	r.mu.records = trimRecords(r.mu.records)
 	r.mu.Unlock()
 	r.commitSlot()
+}
+
+// recordBytesMax is how much of a slot snapshot records may take. Only the newest is needed.
+const recordBytesMax = segment.SlotImageMax / 2
+
+// trimRecords leaves the newest records, as many as a slot has room for.
+func trimRecords(records []pb.Snapshot) []pb.Snapshot {
+	n, size := len(records), 0
+	for n > 0 && len(records)-n < recordsMax {
+		if size += records[n-1].Size(); size > recordBytesMax && n < len(records) {
+			break
+		}
+		n--
+	}
+	return append([]pb.Snapshot(nil), records[n:]...)
 }
 
 // loadRecords decodes the slot's records. Their files in dragonboat's memory are gone, so each is a dummy now. Only a replica that has joined and
