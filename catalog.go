@@ -10,15 +10,28 @@ import (
 	"github.com/billetlog/billet/replication"
 )
 
-// localPartition adapts replication.Partition.
-type localPartition struct{ *replication.Partition }
+// routePartition adapts replication.Route.
+type routePartition struct{ *replication.Route }
 
 // NewCursor returns a cursor behind the root's interface.
-func (p localPartition) NewCursor() cursor { return p.Partition.NewCursor() }
+func (p routePartition) NewCursor() cursor { return p.Route.NewCursor() }
+
+// ReadLocal returns the partition with reads from this node's replica.
+func (p routePartition) ReadLocal() partitionLog { return localPartition{p.Route.ReadLocal()} }
+
+// localPartition adapts replication.LocalRoute.
+type localPartition struct{ replication.LocalRoute }
+
+// NewCursor returns a cursor behind the root's interface.
+func (p localPartition) NewCursor() cursor { return p.LocalRoute.NewCursor() }
+
+// ReadLocal returns the partition itself.
+func (p localPartition) ReadLocal() partitionLog { return p }
 
 // controllerCatalog adapts replication.Controller and tells of its changes.
 type controllerCatalog struct {
 	controller *replication.Controller
+	router     *replication.Router
 	version    atomic.Uint64
 
 	running sync.WaitGroup // changes, also those that nobody waits for any more
@@ -34,7 +47,7 @@ type controllerCatalog struct {
 }
 
 func newControllerCatalog(c *replication.Controller) *controllerCatalog {
-	cat := &controllerCatalog{controller: c}
+	cat := &controllerCatalog{controller: c, router: replication.OpenRouter(c)}
 	cat.life, cat.endLife = context.WithCancel(context.Background())
 	cat.version.Store(1)
 	cat.mu.subscribers = map[int]chan<- struct{}{}
@@ -101,6 +114,7 @@ func (c *controllerCatalog) close() {
 	c.mu.Unlock()
 	c.endLife()
 	c.running.Wait()
+	c.router.Close()
 }
 
 // CreateTopic makes a topic.
@@ -151,13 +165,13 @@ func stateOf(t *replication.TopicState) topicState {
 		Times: timestampRule{bounded: !t.Settings.LogAppendTime, before: t.Settings.TimestampBeforeMax, after: t.Settings.TimestampAfterMax}}
 }
 
-// Partition returns the local replica.
+// Partition returns the way to a partition.
 func (c *controllerCatalog) Partition(topic string, n int32) (partitionLog, error) {
-	p, err := c.controller.Partition(topic, n)
+	r, err := c.router.Route(topic, n)
 	if err != nil {
 		return nil, err
 	}
-	return localPartition{p}, nil
+	return routePartition{r}, nil
 }
 
 // NewProducerID returns an id that nobody ever had.

@@ -54,6 +54,10 @@ type assignment struct {
 	cursor   cursor
 	cancel   func() // ends the partition's signals
 	position int64  // of the next record
+	// unplaced says that the position is not known yet, since the partition's
+	// leader has not been heard of: then it will be as place says.
+	unplaced bool
+	place    StartAt
 	paused   bool
 	failed   bool // not read until sought or resumed; Poll has told why
 }

@@ -13,6 +13,7 @@ import (
 // assigned already stay where they are. Without partitions the whole topic is
 // read, partitions added later included. Errors: ErrUnknownTopic, ErrClosed.
 func (c *Consumer) Assign(topic string, partitions ...int32) error {
+	c.refreshTopic(topic, partitions)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.mu.closed {
@@ -49,19 +50,42 @@ func (c *Consumer) Assign(topic string, partitions ...int32) error {
 	return nil
 }
 
+// refreshTopic asks for offsets of partitions that other nodes lead, so that
+// positions are those of now.
+func (c *Consumer) refreshTopic(topic string, partitions []int32) {
+	state, _ := c.catalog.Topic(topic)
+	var logs []partitionLog
+	for n := range state.Partitions {
+		if len(partitions) > 0 && !slices.Contains(partitions, int32(n)) {
+			continue
+		}
+		if log, err := c.open(topic, int32(n)); err == nil {
+			logs = append(logs, log)
+		}
+	}
+	refreshAll(context.Background(), logs)
+}
+
+// open returns a partition as it is to be read.
+func (c *Consumer) open(topic string, n int32) (partitionLog, error) {
+	log, err := c.catalog.Partition(topic, n)
+	if err != nil || !c.config.ReadLocal {
+		return log, err
+	}
+	return log.ReadLocal(), nil
+}
+
 // addLocked assigns one partition.
 func (c *Consumer) addLocked(state *topicState, n int32, at StartAt) error {
-	log, err := c.catalog.Partition(state.Name, n)
+	log, err := c.open(state.Name, n)
 	if err != nil {
 		return fmt.Errorf("billet: assign %s/%d: %w", state.Name, n, wrapSeam(err))
 	}
 	a := &assignment{assignmentKey: assignmentKey{state.Name, n}, topicID: state.ID,
 		log: log, cursor: log.NewCursor()}
-	a.position = log.StartOffset()
-	if at == Latest {
-		a.position = log.HighWatermark()
-	}
 	a.cancel = log.Notify(c.wake)
+	a.unplaced, a.place = true, at
+	a.settle()
 	c.mu.assigned = append(c.mu.assigned, a)
 	c.mu.byKey[a.assignmentKey] = a
 	if s, cause := log.State(); s == replication.StateQuarantined {
@@ -69,6 +93,18 @@ func (c *Consumer) addLocked(state *topicState, n int32, at StartAt) error {
 		c.mu.errs = append(c.mu.errs, fmt.Errorf("billet: read %s/%d: %w", a.topic, n, wrapSeam(cause)))
 	}
 	return nil
+}
+
+// settle gives the assignment its position, if offsets are known by now.
+func (a *assignment) settle() bool {
+	if a.unplaced && a.log.Known() {
+		a.unplaced = false
+		a.position = a.log.StartOffset()
+		if a.place == Latest {
+			a.position = a.log.HighWatermark()
+		}
+	}
+	return !a.unplaced
 }
 
 // Unassign stops reading partitions of a topic, or without partitions the whole
@@ -111,7 +147,7 @@ func (c *Consumer) forgetReadLocked(a *assignment) {
 func (c *Consumer) moveLocked(a *assignment, offset int64) {
 	c.forgetReadLocked(a)
 	a.position = offset
-	a.failed = false
+	a.unplaced, a.failed = false, false
 	signal(c.wake)
 }
 
@@ -180,7 +216,7 @@ func (c *Consumer) SeekToTime(ctx context.Context, topic string, partition int32
 	if err != nil {
 		return err
 	}
-	offset, err := offsetForTime(a.log, t)
+	offset, err := offsetForTime(ctx, a.log, t)
 	if err != nil {
 		return fmt.Errorf("billet: seek %s/%d to %v: %w", topic, partition, t, err)
 	}
@@ -190,13 +226,22 @@ func (c *Consumer) SeekToTime(ctx context.Context, topic string, partition int32
 // SeekToBeginning sets the positions of the partitions, or of all assigned ones of
 // the topic, to the first record there is. Errors: ErrNotAssigned, ErrClosed.
 func (c *Consumer) SeekToBeginning(topic string, partitions ...int32) error {
-	return c.each("seek", topic, partitions, func(a *assignment) { c.moveLocked(a, a.log.StartOffset()) })
+	return c.seekTo(Earliest, topic, partitions)
 }
 
 // SeekToEnd sets the positions of the partitions, or of all assigned ones of the
 // topic, to after the last record. Errors: ErrNotAssigned, ErrClosed.
 func (c *Consumer) SeekToEnd(topic string, partitions ...int32) error {
-	return c.each("seek", topic, partitions, func(a *assignment) { c.moveLocked(a, a.log.HighWatermark()) })
+	return c.seekTo(Latest, topic, partitions)
+}
+
+func (c *Consumer) seekTo(place StartAt, topic string, partitions []int32) error {
+	c.refreshTopic(topic, partitions)
+	return c.each("seek", topic, partitions, func(a *assignment) {
+		c.moveLocked(a, a.position)
+		a.unplaced, a.place = true, place
+		a.settle()
+	})
 }
 
 // Pause leaves the partitions, or all assigned ones of the topic, out of Poll
@@ -244,7 +289,8 @@ func (c *Consumer) each(what, topic string, partitions []int32, do func(*assignm
 }
 
 // Position returns the offset of the next record that Poll returns from the
-// partition. Errors: ErrNotAssigned, ErrClosed.
+// partition. Errors: ErrNotAssigned; ErrNotLeader as long as it depends on a
+// leader that was not reached; ErrClosed.
 func (c *Consumer) Position(topic string, partition int32) (int64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -252,17 +298,23 @@ func (c *Consumer) Position(topic string, partition int32) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
+	if !a.settle() {
+		return 0, fmt.Errorf("billet: position of %s/%d: %w: its leader was not reached yet", topic, partition, ErrNotLeader)
+	}
 	return a.position, nil
 }
 
 // Lag returns how many offsets the position is behind the high watermark. Errors:
-// ErrNotAssigned, ErrClosed.
+// those of Position.
 func (c *Consumer) Lag(topic string, partition int32) (int64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	a, err := c.findLocked("lag of", topic, partition)
 	if err != nil {
 		return 0, err
+	}
+	if !a.settle() {
+		return 0, fmt.Errorf("billet: lag of %s/%d: %w: its leader was not reached yet", topic, partition, ErrNotLeader)
 	}
 	return max(a.log.HighWatermark()-a.position, 0), nil
 }

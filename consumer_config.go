@@ -40,6 +40,12 @@ type ConsumerConfig struct {
 	// OnOutOfRange says what to do about a position that is not there. Default
 	// FailOutOfRange.
 	OnOutOfRange OnOutOfRange
+	// ReadLocal reads partitions from this node's replica where it has one,
+	// whoever leads them. That spares the network, and records come as much later
+	// as the replica learns that they are committed, by a heartbeat at most. It
+	// goes on where the leader cannot be reached. Default false: partitions are
+	// read from the node that leads them.
+	ReadLocal bool
 	// MaxPollRecords bounds the records of one Poll. Default 0: no bound but
 	// MaxPollBytes.
 	MaxPollRecords int

@@ -102,7 +102,7 @@ func (c *Consumer) decodeCurrentLocked(out []Record, limit int) []Record {
 // readLocked gives the decoder what the partition has at its position.
 func (c *Consumer) readLocked(a *assignment) {
 	m := &c.mu
-	if a.position == a.log.HighWatermark() {
+	if !a.settle() || a.position == a.log.HighWatermark() {
 		return
 	}
 	if m.buffer == nil {

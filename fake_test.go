@@ -239,7 +239,19 @@ func (f *fakeLog) setReadErr(err error) {
 
 func (f *fakeLog) NewCursor() cursor { return fakeCursor{f} }
 
-func (f *fakeLog) OffsetForTime(ts int64) (offset, timestamp int64, ok bool, err error) {
+func (f *fakeLog) Current() bool                 { return true }
+func (f *fakeLog) Known() bool                   { return true }
+func (f *fakeLog) Refresh(context.Context) error { return nil }
+func (f *fakeLog) ReadLocal() partitionLog       { return f }
+func (f *fakeLog) Info() replication.RouteInfo {
+	i := replication.RouteInfo{Start: f.StartOffset(), HighWatermark: f.HighWatermark(), End: f.EndOffset()}
+	if i.State, i.Cause = f.State(); i.State == replication.StateLeader {
+		i.Leader = 1
+	}
+	return i
+}
+
+func (f *fakeLog) OffsetForTime(_ context.Context, ts int64) (offset, timestamp int64, ok bool, err error) {
 	for _, r := range f.records() {
 		if r.Timestamp >= ts {
 			return r.Offset, r.Timestamp, true, nil
@@ -299,7 +311,8 @@ func (f *fakeLog) fill(t testing.TB, n int, value func(i int) []byte, codec batc
 
 type fakeCursor struct{ f *fakeLog }
 
-func (c fakeCursor) Close() {}
+func (c fakeCursor) Wait(context.Context) error { return nil }
+func (c fakeCursor) Close()                     {}
 func (c fakeCursor) Read(dst []byte, offset int64, maxBytes int) ([]byte, error) {
 	f := c.f
 	f.mu.Lock()

@@ -11,8 +11,10 @@ import (
 	"github.com/billetlog/billet/segment"
 )
 
-// Partition reads one partition without the state of a Consumer. It is safe for
-// concurrent use and needs no Close.
+// Partition reads one partition without the state of a Consumer, from the node
+// that leads it. It is safe for concurrent use and needs no Close. Its offsets
+// are asked for where another node leads; while that does not answer within a
+// second they are those heard last.
 type Partition struct {
 	log    *Log
 	topic  string
@@ -34,17 +36,31 @@ func (l *Log) Partition(ctx context.Context, topic string, n int32) (*Partition,
 }
 
 // Info describes the partition at this moment.
-func (p *Partition) Info() PartitionInfo { return p.log.describePartition(p.topic, p.number) }
+func (p *Partition) Info() PartitionInfo {
+	p.refresh()
+	return p.log.describePartition(p.topic, p.number)
+}
+
+func (p *Partition) refresh() { refreshAll(context.Background(), []partitionLog{p.local}) }
 
 // StartOffset returns the first offset that can be read.
-func (p *Partition) StartOffset() int64 { return p.local.StartOffset() }
+func (p *Partition) StartOffset() int64 {
+	p.refresh()
+	return p.local.StartOffset()
+}
 
 // HighWatermark returns the offset up to which records can be read: that after the
 // last one.
-func (p *Partition) HighWatermark() int64 { return p.local.HighWatermark() }
+func (p *Partition) HighWatermark() int64 {
+	p.refresh()
+	return p.local.HighWatermark()
+}
 
 // EndOffset returns the offset that the next record gets.
-func (p *Partition) EndOffset() int64 { return p.local.EndOffset() }
+func (p *Partition) EndOffset() int64 {
+	p.refresh()
+	return p.local.EndOffset()
+}
 
 // OffsetForTime returns the offset of the first record whose timestamp is t or
 // later, or the high watermark when there is none. Errors: ErrCorrupt,
@@ -53,16 +69,19 @@ func (p *Partition) OffsetForTime(ctx context.Context, t time.Time) (int64, erro
 	if err := p.log.check(ctx); err != nil {
 		return 0, err
 	}
-	offset, err := offsetForTime(p.local, t)
+	offset, err := offsetForTime(ctx, p.local, t)
 	if err != nil {
 		return 0, fmt.Errorf("billet: find %v in %s/%d: %w", t, p.topic, p.number, p.explain(err))
 	}
 	return offset, nil
 }
 
-func offsetForTime(log partitionLog, t time.Time) (int64, error) {
+func offsetForTime(ctx context.Context, log partitionLog, t time.Time) (int64, error) {
+	if err := log.Refresh(ctx); err != nil {
+		return 0, wrapSeam(err)
+	}
 	high := log.HighWatermark() // before the search: what is later was not there
-	offset, _, ok, err := log.OffsetForTime(t.UnixMilli())
+	offset, _, ok, err := log.OffsetForTime(ctx, t.UnixMilli())
 	if err != nil {
 		return 0, wrapSeam(err)
 	}
@@ -75,6 +94,7 @@ func offsetForTime(log partitionLog, t time.Time) (int64, error) {
 // Read returns up to maxRecords records from offset on, fewer if there are fewer
 // or if they are large: about 1 MiB at a time, and at least one if there is one.
 // At the high watermark it returns none. The records have memory of their own.
+// It waits for a leader of the partition as long as ctx allows.
 //
 // Errors: ErrOffsetOutOfRange, ErrCorrupt, ErrQuarantined, ErrClosed, ctx's own.
 func (p *Partition) Read(ctx context.Context, offset int64, maxRecords int) ([]Record, error) {
@@ -83,7 +103,7 @@ func (p *Partition) Read(ctx context.Context, offset int64, maxRecords int) ([]R
 	}
 	c := p.local.NewCursor()
 	defer c.Close()
-	bytes, err := readBatches(c, nil, p.local, offset, defaultMaxPollBytes)
+	bytes, err := p.readBatches(ctx, c, offset)
 	if err != nil {
 		return nil, fmt.Errorf("billet: read %s/%d: %w", p.topic, p.number, p.explain(err))
 	}
@@ -100,6 +120,22 @@ func (p *Partition) Read(ctx context.Context, offset int64, maxRecords int) ([]R
 		}
 	}
 	return records, nil
+}
+
+// readBatches waits for what has to come from another node.
+func (p *Partition) readBatches(ctx context.Context, c cursor, offset int64) ([]byte, error) {
+	if err := p.local.Refresh(ctx); err != nil {
+		return nil, wrapSeam(err)
+	}
+	for {
+		bytes, err := readBatches(c, nil, p.local, offset, defaultMaxPollBytes)
+		if len(bytes) > 0 || err != nil || p.local.Current() || offset == p.local.HighWatermark() {
+			return bytes, err
+		}
+		if err := c.Wait(ctx); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // explain tells that a partition is closed because its topic was deleted.
@@ -133,9 +169,12 @@ func (e *OffsetError) Unwrap() error { return ErrOffsetOutOfRange }
 
 // readBatches appends whole batches from offset on to dst[:0].
 func readBatches(c cursor, dst []byte, log partitionLog, offset int64, maxBytes int) ([]byte, error) {
-	start, high := log.StartOffset(), log.HighWatermark()
-	if offset < start || offset > high {
-		return dst[:0], &OffsetError{Offset: offset, Start: start, End: high}
+	// Where another node leads, that node knows.
+	if log.Current() {
+		start, high := log.StartOffset(), log.HighWatermark()
+		if offset < start || offset > high {
+			return dst[:0], &OffsetError{Offset: offset, Start: start, End: high}
+		}
 	}
 	bytes, err := c.Read(dst[:0], offset, maxBytes)
 	if errors.Is(err, segment.ErrCompacted) || errors.Is(err, segment.ErrUnavailable) {

@@ -169,7 +169,7 @@ func (t *syncTopic) spread() int {
 	first := int(t.next.Add(1) % uint32(len(t.partitions)))
 	for i := range t.partitions {
 		n := (first + i) % len(t.partitions)
-		if state, _ := t.partitions[n].State(); state == replication.StateLeader {
+		if state, _ := t.partitions[n].State(); takesRecords(state) {
 			return n
 		}
 	}

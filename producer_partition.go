@@ -71,7 +71,7 @@ func newProducerPartition(p *Producer, name string, number int32, log partitionL
 	partition := &producerPartition{producer: p, name: name, number: number, log: log}
 	partition.timer = senderEntry{partition: partition, at: never, index: -1}
 	state, _ := log.State()
-	if state != replication.StateLeader && state != replication.StateStarting {
+	if !takesRecords(state) && state != replication.StateStarting {
 		partition.refused.Store(1)
 	}
 	partition.mu.identity = identity
@@ -99,7 +99,7 @@ func (p *producerPartition) usable() bool {
 		return true
 	}
 	state, _ := p.log.State()
-	return state == replication.StateLeader && p.producer.now() >= until
+	return takesRecords(state) && p.producer.now() >= until
 }
 
 // avoid keeps records without a key away for a while.

@@ -34,7 +34,8 @@ type catalog interface {
 	AddPartitions(ctx context.Context, name string, total int) error
 	Topics() []topicState // sorted by name
 	Topic(name string) (topicState, bool)
-	// Partition returns the local replica. That of a deleted topic is closed.
+	// Partition returns the way to a partition, wherever it is led. That of a
+	// deleted topic is closed.
 	Partition(topic string, n int32) (partitionLog, error)
 	NewProducerID(ctx context.Context) (id int64, epoch int16, err error)
 	// Version changes after every change of the topics. It is asked for with
@@ -44,14 +45,21 @@ type catalog interface {
 	Notify(ch chan<- struct{}) (cancel func())
 }
 
-// partitionLog is the local replica of one partition, safe for concurrent use.
+// partitionLog is one partition, led by this node or another one, safe for
+// concurrent use. Only methods that take a context wait for the network.
 type partitionLog interface {
 	// Append waits for nobody's disk and does not keep b. It calls done once,
 	// from another goroutine or before it returns; done must not block.
 	Append(b batch.Batch, o replication.AppendOptions, done func(replication.AppendResult))
-	// Writable waits until this node leads the partition and returns nil, or
-	// says why it never will.
+	// Writable waits until some node leads the partition and returns nil, or
+	// says why none ever will.
 	Writable(ctx context.Context) error
+	// Current tells whether the offsets are exact at any time, as they are where
+	// this node leads. Elsewhere they are what was heard last, if Known; Notify
+	// keeps them fresh, and Refresh asks for them.
+	Current() bool
+	Known() bool
+	Refresh(ctx context.Context) error
 	StartOffset() int64
 	HighWatermark() int64
 	EndOffset() int64
@@ -64,18 +72,32 @@ type partitionLog interface {
 	// state changes.
 	Notify(ch chan<- struct{}) (cancel func())
 	NewCursor() cursor
+	// Info describes the partition, without asking anybody.
+	Info() replication.RouteInfo
+	// ReadLocal returns the same partition, to be read from this node's replica
+	// where there is one.
+	ReadLocal() partitionLog
 	// OffsetForTime returns the first committed record whose timestamp, in
 	// milliseconds, is ts or later; ok is false when there is none.
-	OffsetForTime(ts int64) (offset, timestamp int64, ok bool, err error)
+	OffsetForTime(ctx context.Context, ts int64) (offset, timestamp int64, ok bool, err error)
 }
 
 // cursor reads one partition for one goroutine at a time.
 type cursor interface {
 	// Read appends to dst whole committed batches from the one that holds
 	// offset on: as many as fit in maxBytes, and at least one. It appends
-	// nothing at the high watermark.
+	// nothing at the high watermark, nor when the batches have to come from
+	// another node and have not: then the partition's Notify tells when they
+	// have, and Wait waits for that.
 	Read(dst []byte, offset int64, maxBytes int) ([]byte, error)
+	Wait(ctx context.Context) error
 	Close()
+}
+
+// takesRecords tells whether a partition in the state takes records, be it on
+// another node.
+func takesRecords(s replication.PartitionState) bool {
+	return s == replication.StateLeader || s == replication.StateFollower
 }
 
 type appendResult = replication.AppendResult
@@ -128,18 +150,22 @@ func replicationAcks(a Acks) replication.Acks {
 	return replication.AcksAll
 }
 
-// partitionState translates a state. A follower does not take records here,
-// which is all that the states tell apart so far.
-func partitionState(s replication.PartitionState) PartitionState {
-	switch s {
+// partitionState translates a state.
+func partitionState(i *replication.RouteInfo) PartitionState {
+	switch i.State {
 	case replication.StateLeader:
 		return StateLeader
+	case replication.StateFollower:
+		return StateFollower
 	case replication.StateFailed:
 		return StateFailed
 	case replication.StateQuarantined:
 		return StateQuarantined
 	case replication.StateClosed:
 		return StateClosed
+	}
+	if i.Offline {
+		return StateOffline
 	}
 	return StateStarting
 }

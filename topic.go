@@ -111,11 +111,26 @@ type PartitionInfo struct {
 	// durable; 0 when there is none, as always under fsync=commit. A crash of
 	// the machine now would lose records of that age at most.
 	Unsynced time.Duration
-	// Leader is the id of the node that takes records, or -1.
-	Leader int32
-	State  PartitionState
-	// Err is why the state is not StateLeader, if that is known.
+	// Leader is the id of the node that takes records, or -1 while none is known.
+	// LeaderEpoch grows with every change of it.
+	Leader      int32
+	LeaderEpoch int32
+	// Replicas are the partition's copies, the preferred leader first.
+	Replicas []ReplicaInfo
+	State    PartitionState
+	// Err is why nobody takes records, if that is known.
 	Err error
+}
+
+// ReplicaInfo is one copy of a partition.
+type ReplicaInfo struct {
+	// Node is the id of the node that has it.
+	Node int32
+	// Role says what the copy is for.
+	Role string
+	// Leader tells whether it leads, InSync whether the leader says that it has
+	// all it should have.
+	Leader, InSync bool
 }
 
 // PartitionState says what a partition does at present.
@@ -124,7 +139,9 @@ type PartitionState string
 // The states of a partition on this node.
 const (
 	StateLeader      PartitionState = "leader"      // takes records
+	StateFollower    PartitionState = "follower"    // another node takes them
 	StateStarting    PartitionState = "starting"    // does not yet
+	StateOffline     PartitionState = "offline"     // no node has been known to take them for some seconds
 	StateFailed      PartitionState = "failed"      // takes no more records, see ErrPartitionFailed
 	StateQuarantined PartitionState = "quarantined" // is not served, see ErrQuarantined
 	StateClosed      PartitionState = "closed"      // the Log is closed or the topic deleted
@@ -280,13 +297,16 @@ func (l *Log) AlterTopic(ctx context.Context, name string, alter Alter) error {
 	return nil
 }
 
-// Topics describes all topics, sorted by name, internal ones included. Errors:
+// Topics describes all topics, sorted by name, internal ones included. Of a
+// partition whose leader does not answer within a second it tells what was heard
+// of it last. Errors:
 // ErrClosed, ctx's own.
 func (l *Log) Topics(ctx context.Context) ([]TopicInfo, error) {
 	if err := l.check(ctx); err != nil {
 		return nil, err
 	}
 	states := l.catalog.Topics()
+	l.refresh(ctx, states...)
 	infos := make([]TopicInfo, 0, len(states))
 	for _, state := range states {
 		infos = append(infos, l.describe(state))
@@ -303,6 +323,7 @@ func (l *Log) Topic(ctx context.Context, name string) (TopicInfo, error) {
 	if !ok {
 		return TopicInfo{}, fmt.Errorf("billet: topic %q: %w: %s", name, ErrUnknownTopic, adviceUnknownTopic)
 	}
+	l.refresh(ctx, state)
 	return l.describe(state), nil
 }
 
@@ -323,12 +344,15 @@ func (l *Log) describePartition(topic string, n int32) PartitionInfo {
 		info.Err = wrapSeam(err)
 		return info
 	}
-	info.Start, info.HighWatermark, info.End = log.StartOffset(), log.HighWatermark(), log.EndOffset()
-	info.Bytes, info.Unsynced = log.Size(), log.Unsynced()
-	state, cause := log.State()
-	info.State, info.Err = partitionState(state), wrapSeam(cause)
-	if info.State == StateLeader {
-		info.Leader = l.config.NodeID
+	at := log.Info()
+	info.Start, info.HighWatermark, info.End = at.Start, at.HighWatermark, at.End
+	info.Bytes, info.Unsynced = at.Size, at.Unsynced
+	info.State, info.Err = partitionState(&at), wrapSeam(at.Cause)
+	if at.Leader > 0 {
+		info.Leader, info.LeaderEpoch = at.Leader, at.Epoch
+	}
+	for _, r := range at.Replicas {
+		info.Replicas = append(info.Replicas, ReplicaInfo{Node: r.Node, Role: r.Role.String(), Leader: r.Leader, InSync: r.InSync})
 	}
 	return info
 }

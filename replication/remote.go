@@ -77,7 +77,7 @@ type Router struct {
 }
 
 // OpenRouter starts serving and using other nodes' partitions. Close it before the host.
-func OpenRouter(c *Controller) *Router { return newRouter(c.host, controllerDirectory{c}) }
+func OpenRouter(c *Controller) *Router { return newRouter(c.host, c) }
 
 func newRouter(h *Host, dir directory) *Router {
 	r := &Router{
@@ -307,52 +307,4 @@ func didNotRun(err error) bool {
 		}
 	}
 	return false
-}
-
-// controllerDirectory is the controller as a directory.
-type controllerDirectory struct{ c *Controller }
-
-func (d controllerDirectory) assignment(topic string, n int32) (id [16]byte, a PartitionAssignment, err error) {
-	t, ok := d.c.Topic(topic)
-	if !ok {
-		return id, a, fmt.Errorf("%w: topic %q: create it first", ErrUnknownTopic, topic)
-	}
-	if n < 0 || int(n) >= len(t.Partitions) {
-		return id, a, fmt.Errorf("%w: topic %q has partitions 0 to %d, not %d", ErrUnknownTopic, topic, len(t.Partitions)-1, n)
-	}
-	return t.ID, t.Partitions[n], nil
-}
-
-func (d controllerDirectory) replica(topic string, n int32) *Partition {
-	p, err := d.c.Partition(topic, n)
-	if err != nil {
-		return nil
-	}
-	return p
-}
-
-func (d controllerDirectory) name(id [16]byte) (topic string, ok bool) {
-	if id == ([16]byte{}) {
-		return MetadataTopic, true
-	}
-	d.c.mu.RLock()
-	defer d.c.mu.RUnlock()
-	topic, ok = d.c.mu.byID[id]
-	return topic, ok
-}
-
-func (d controllerDirectory) nodes() []int32 {
-	seen := map[int32]bool{}
-	var out []int32
-	for _, t := range d.c.Topics() {
-		for i := range t.Partitions {
-			for _, r := range t.Partitions[i].Replicas {
-				if !seen[r.Node] {
-					seen[r.Node] = true
-					out = append(out, r.Node)
-				}
-			}
-		}
-	}
-	return out
 }

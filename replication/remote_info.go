@@ -51,7 +51,7 @@ func (r *Route) Info() RouteInfo {
 	i.Leader, i.Epoch = leader.node, leader.epoch
 	i.Offline = !r.router.alone && leader.node == 0 && time.Since(since) > offlineAfter
 	switch {
-	case known:
+	case known && (local == nil || local.HighWatermark() < at.hw):
 		i.Start, i.HighWatermark, i.End, i.Size, i.Unsynced = at.start, at.hw, at.end, at.size, at.unsynced
 	case local != nil:
 		i.Start, i.HighWatermark, i.End = local.StartOffset(), local.HighWatermark(), local.EndOffset()

@@ -334,13 +334,16 @@ func (r *Route) askWhoLeads(node int32) (found bool) {
 
 // Writable waits until some node is known to lead the partition. It returns at once with the reason when none ever will.
 func (r *Route) Writable(ctx context.Context) error {
-	if p := r.only(); p != nil {
-		return p.Writable(ctx)
-	}
 	timer := time.NewTimer(resolveEvery)
 	defer timer.Stop()
 	for {
+		if p := r.only(); p != nil {
+			return p.Writable(ctx)
+		}
 		r.retarget()
+		if r.only() != nil {
+			continue
+		}
 		r.mu.Lock()
 		gone, leader, changed := r.mu.gone, r.mu.leader, r.mu.changed
 		r.mu.Unlock()
