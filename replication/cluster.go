@@ -84,9 +84,12 @@ func OpenNode(ctx context.Context, cfg NodeConfig) (n *Node, err error) {
 		}
 	}
 	if n.identity.Cluster == [16]byte{} {
-		if err := n.findCluster(ctx); err != nil {
-			return n, err
-		}
+		err = n.findCluster(ctx)
+	} else if cfg.Network != nil && len(cfg.Network.Join) > 0 {
+		err = n.checkCluster(ctx)
+	}
+	if err != nil {
+		return n, err
 	}
 	return n, n.run(ctx)
 }
@@ -157,7 +160,7 @@ func (n *Node) self() peerInfo {
 func (n *Node) onPeer(p peerInfo, alive bool) {
 	mine := n.peers.node.Cluster()
 	if alive && p.Node != n.cfg.ID && (p.Cluster == mine || p.Cluster == [16]byte{}) && mine != (transport.ClusterID{}) {
-		n.peers.node.SetAddress(p.Node, p.Addr)
+		n.peers.moved(p.Node, p.Addr, true)
 	}
 	select {
 	case n.news <- struct{}{}:
@@ -177,7 +180,10 @@ func (n *Node) registered() (out []string) {
 	return out
 }
 
-const clusterLook = 200 * time.Millisecond // between looks at gossip while the node belongs to no cluster
+const (
+	clusterLook  = 200 * time.Millisecond // between looks at gossip while the node belongs to no cluster
+	clusterCheck = time.Second            // for a first peer to say which cluster the addresses to join lead to
+)
 
 // findCluster gives a fresh directory its cluster.
 func (n *Node) findCluster(ctx context.Context) error {
@@ -200,6 +206,39 @@ func (n *Node) findCluster(ctx context.Context) error {
 		case <-timer.C:
 		case <-ctx.Done():
 			return fmt.Errorf("replication: node %d found no cluster: %w: %s", n.cfg.ID, context.Cause(ctx), n.missing())
+		}
+	}
+}
+
+// checkCluster makes sure that the addresses to join do not lead to another cluster than the directory's: whoever started a node alone before it was to
+// join would otherwise have two clusters and not know. Nodes that cannot be reached now are no reason to wait long.
+func (n *Node) checkCluster(ctx context.Context) error {
+	patience := time.NewTimer(clusterCheck)
+	defer patience.Stop()
+	timer := time.NewTicker(clusterLook / 10)
+	defer timer.Stop()
+	for {
+		var other [16]byte
+		for _, p := range n.discovery.Load().members() {
+			if p.Dir == n.identity.Dir || p.Cluster == [16]byte{} {
+				continue
+			}
+			if p.Cluster == n.identity.Cluster {
+				return nil
+			}
+			other = p.Cluster
+		}
+		if other != [16]byte{} {
+			return fmt.Errorf("%w: the directory belongs to cluster %x and %v leads to cluster %x: to join that one, start with an empty directory",
+				ErrForeignDir, n.identity.Cluster, n.cfg.Network.Join, other)
+		}
+		select {
+		case <-n.news:
+		case <-timer.C:
+		case <-patience.C:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 	}
 }

@@ -27,9 +27,6 @@ var pendingProposalShards uint64
 //go:linkname nodeReloadInterval github.com/lni/dragonboat/v4.nodeReloadInterval
 var nodeReloadInterval time.Duration
 
-//go:linkname streamConnections github.com/lni/dragonboat/v4.streamConnections
-var streamConnections uint64
-
 //go:linkname entrySliceSize github.com/lni/dragonboat/v4/internal/raft.entrySliceSize
 var entrySliceSize uint64
 
@@ -60,6 +57,5 @@ func shrinkQueues() {
 		entrySliceSize, minEntrySliceSize = entrySliceMax, entrySliceFree
 		pendingProposalShards = 1 // one appender proposes to a replica, so sharding its table buys nothing
 		nodeReloadInterval = reloadInterval
-		streamConnections = 1 // package transport takes one connection for batches from each node
 	})
 }

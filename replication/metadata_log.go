@@ -81,6 +81,9 @@ func (c *Controller) fresh(ctx context.Context) error {
 		if state, cause := c.metadata.State(); state.stopped() {
 			return fmt.Errorf("replication: the cluster's metadata is not available: %w", cmpError(cause, ErrClosed))
 		}
+		if err := c.refused(ctx); err != nil {
+			return err
+		}
 		select {
 		case <-time.After(controllerPause):
 		case <-ctx.Done():
@@ -89,6 +92,31 @@ func (c *Controller) fresh(ctx context.Context) error {
 			return fmt.Errorf("%w: controller", ErrClosed)
 		}
 	}
+}
+
+// refused asks the other nodes whether this one may take part: one that was removed while it was down hears of nobody, and would wait for ever.
+func (c *Controller) refused(ctx context.Context) error {
+	nodes := c.Nodes()
+	c.host.addresses(nodes)
+	for _, n := range nodes {
+		if n.ID == c.host.cfg.Node.ID || !c.host.reachable(n.ID) {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(ctx, barrierTimeout)
+		var a decideAnswer
+		err := c.host.callJSON(ctx, n.ID, requestDecide, decideRequest{Name: "register", Args: mustJSON(c.host.registration())}, &a)
+		cancel()
+		if err == nil && a.Err != "" {
+			err = errorOf(n.ID, a.Code, a.Err)
+		}
+		if errors.Is(err, ErrForeignDir) || errors.Is(err, ErrNodeExists) {
+			return err
+		}
+		if err == nil {
+			return nil
+		}
+	}
+	return nil
 }
 
 func cmpError(a, b error) error {

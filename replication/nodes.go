@@ -1,6 +1,7 @@
 package replication
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"fmt"
@@ -298,11 +299,14 @@ func (v *view) assignments() (out []PartitionAssignment) {
 	return out
 }
 
-// nodeViews is what the planner is to know of the nodes.
+// nodeViews is what the planner is to know of the nodes, those included that were removed: what they still have counts until it is replaced.
 func (c *Controller) nodeViews() (out []nodeView) {
-	for _, n := range c.Nodes() {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for _, n := range c.mu.nodes {
 		out = append(out, nodeView{ID: n.ID, Rack: n.Rack, Mode: n.Mode, Alive: c.host.reachable(n.ID)})
 	}
+	slices.SortFunc(out, func(a, b nodeView) int { return cmp.Compare(a.ID, b.ID) })
 	return out
 }
 

@@ -23,6 +23,11 @@ type peers struct {
 	node      *transport.Node
 	directory [16]byte             // told to who asks, also before a host is attached
 	host      atomic.Pointer[Host] // who takes what arrives; nil before the host runs and after it closed
+
+	mu struct {
+		sync.Mutex
+		registered map[int32]string // addresses from the metadata that the transport was told
+	}
 }
 
 // newPeers starts the transport node; its callbacks are set here. Until a host is attached nothing is let in.
@@ -171,16 +176,33 @@ func (h *Host) reachable(node int32) bool {
 	return h.cfg.peers != nil && h.cfg.peers.node.PeerState(node).Status == transport.PeerReachable
 }
 
-// addresses tells the transport where the other nodes were when last heard of.
+// addresses tells the transport where the other nodes were when they last registered. Gossip knows better where a node is that it sees, so a node that
+// can be reached is left alone.
 func (h *Host) addresses(nodes []NodeState) {
 	if h.cfg.peers == nil {
 		return
 	}
 	for _, n := range nodes {
-		if n.ID != h.cfg.Node.ID && n.Address != "" && h.cfg.peers.node.PeerState(n.ID).Status == transport.PeerUnknown {
-			h.cfg.peers.node.SetAddress(n.ID, n.Address)
+		if n.ID != h.cfg.Node.ID && n.Address != "" && !h.reachable(n.ID) {
+			h.cfg.peers.moved(n.ID, n.Address, false)
 		}
 	}
+}
+
+// moved notes a node's address. One that was told before is not told again: what gossip said since then may be newer.
+func (p *peers) moved(id int32, addr string, gossip bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.registered == nil {
+		p.mu.registered = make(map[int32]string)
+	}
+	if !gossip {
+		if p.mu.registered[id] == addr {
+			return
+		}
+		p.mu.registered[id] = addr
+	}
+	p.node.SetAddress(id, addr)
 }
 
 // nodeID reads a node's name.

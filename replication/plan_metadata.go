@@ -22,9 +22,10 @@ func metadataVoters(n int) int {
 	return mostMetadataVoters
 }
 
-// metadataTarget chooses the nodes whose replica of the metadata votes and those that only copy it, in order of their ids. Voters on active
-// nodes stay, also while their node is down; new ones are on nodes that are alive, in racks that have few, and rather those that have copied
-// for long. A node that is drained copies until it is removed.
+// metadataTarget chooses the nodes whose replica of the metadata votes and those that only copy it, in order of their ids. Who votes goes on to, also
+// while its node is down or drained, until the node is removed or its files are lost: a node would lose sight of the metadata if its replica
+// were replaced under it. New voters are on active nodes that are alive, in racks that have few, and rather those that have copied for long; their
+// number is such that the group does not become even.
 func metadataTarget(nodes []nodeView, current PartitionAssignment) (voters, learners []int32) {
 	type candidate struct {
 		nodeView
@@ -32,45 +33,52 @@ func metadataTarget(nodes []nodeView, current PartitionAssignment) (voters, lear
 		incarnation uint64
 	}
 	var pool []candidate
-	var active []int32
+	var all []int32
+	racks := map[string]int{}
+	active, staying := 0, 0
 	for _, n := range nodes {
 		if n.Mode == NodeRemoved {
 			continue
 		}
-		active = append(active, n.ID)
-		if n.Mode == NodeDraining {
-			continue // it follows until it is removed, since it may still hold partitions
-		}
-		c := candidate{nodeView: n, class: 3, incarnation: 1 << 32} // without a replica that will do
+		all = append(all, n.ID)
+		c := candidate{nodeView: n, class: 1, incarnation: 1 << 32} // without a replica that will do
 		for _, r := range current.Replicas {
-			if r.Node == n.ID && r.Role == RoleVoter {
-				c.class = 1
-			} else if r.Node == n.ID && r.Role == RoleLearner {
-				c.class, c.incarnation = 2, r.Replica>>32
+			switch {
+			case r.Node == n.ID && r.Role == RoleVoter:
+				voters = append(voters, n.ID)
+				racks[n.Rack]++
+				c.class = -1
+			case r.Node == n.ID && r.Role == RoleLearner:
+				c.class, c.incarnation = 0, r.Replica>>32
 			}
 		}
-		if c.class == 1 && n.Alive {
-			c.class = 0
+		if n.Mode == NodeActive {
+			active++
+			if c.class < 0 {
+				staying++
+			}
 		}
-		if c.class < 2 || n.Alive {
+		if c.class >= 0 && n.takes() {
 			pool = append(pool, c)
 		}
 	}
-	racks := map[string]int{}
-	for range metadataVoters(len(pool)) {
+	more := min(metadataVoters(active)-staying, len(pool))
+	if (len(voters)+more)%2 == 0 {
+		more-- // a member more that cannot be lost
+	}
+	for range more {
 		best := slices.MinFunc(pool, func(a, b candidate) int {
 			return cmp.Or(cmp.Compare(a.class, b.class), cmp.Compare(racks[a.Rack], racks[b.Rack]),
 				cmp.Compare(a.incarnation, b.incarnation), cmp.Compare(a.ID, b.ID))
 		})
-		voters = append(voters, best.ID)
 		racks[best.Rack]++
+		voters = append(voters, best.ID)
 		pool = slices.DeleteFunc(pool, func(c candidate) bool { return c.ID == best.ID })
 	}
-	slices.Sort(active)
 	slices.Sort(voters)
-	for _, n := range active {
-		if !slices.Contains(voters, n) {
-			learners = append(learners, n)
+	for _, id := range all {
+		if !slices.Contains(voters, id) {
+			learners = append(learners, id)
 		}
 	}
 	return voters, learners

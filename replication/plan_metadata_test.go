@@ -38,9 +38,9 @@ func TestMetadataTarget(t *testing.T) {
 		{"voters stay", rack("aaab"), voter(1, 2, 3), []int32{1, 2, 3}, []int32{4}},
 		{"a voter that is down stays", with(nodesNamed(4), func(n []nodeView) { n[0].Alive = false }), voter(1, 2, 3), []int32{1, 2, 3}, []int32{4}},
 		{"a learner that is down does not vote", with(nodesNamed(3), func(n []nodeView) { n[2].Alive = false }), voter(1), []int32{1}, []int32{2, 3}},
-		{"a voter drains", with(nodesNamed(4), func(n []nodeView) { n[0].Mode = NodeDraining }), voter(1, 2, 3), []int32{2, 3, 4}, []int32{1}},
-		{"a voter is removed, two nodes stay", with(nodesNamed(3), func(n []nodeView) { n[1].Mode = NodeRemoved }), voter(1, 2, 3), []int32{1}, []int32{3}},
-		{"of voters too many, one that is down goes", with(nodesNamed(4), func(n []nodeView) { n[0].Alive = false }), voter(1, 2, 3, 4), []int32{2, 3, 4}, []int32{1}},
+		{"a voter drains", with(nodesNamed(4), func(n []nodeView) { n[0].Mode = NodeDraining }), voter(1, 2, 3), []int32{1, 2, 3}, []int32{4}},
+		{"a voter is removed, two nodes stay", with(nodesNamed(3), func(n []nodeView) { n[1].Mode = NodeRemoved }), voter(1, 2, 3), []int32{1, 3}, nil},
+		{"of voters too many, all stay", with(nodesNamed(4), func(n []nodeView) { n[0].Alive = false }), voter(1, 2, 3, 4), []int32{1, 2, 3, 4}, nil},
 		{"who copied longest votes", nodesNamed(4), PartitionAssignment{Replicas: []ReplicaAssignment{
 			{Node: 1, Replica: first(1)}, {Node: 2, Replica: replicaID(2, 4), Role: RoleLearner},
 			{Node: 3, Replica: replicaID(3, 3), Role: RoleLearner}, {Node: 4, Replica: replicaID(4, 2), Role: RoleLearner},
@@ -119,19 +119,25 @@ func TestNextMetadataStep(t *testing.T) {
 	}
 }
 
-func TestMetadataShrinksToOne(t *testing.T) {
+// Nobody whose node stays loses its vote, whatever their number becomes.
+func TestMetadataVotersStay(t *testing.T) {
 	m := newGroupModel(t, nextMetadataStep, nodesNamed(3), 1, 2, 3)
 	m.leader = first(3)
 	draining(m, 3)
 	m.run()
-	if len(m.voters) != 1 || len(m.learners) != 1 || len(m.rec.Replicas) != 2 {
-		t.Fatal("one of two nodes votes, the other copies under a new id: ", m)
+	if len(m.voters) != 3 || len(m.learners) != 0 {
+		t.Fatal("a node that drains votes on: ", m)
+	}
+	m.setNode(3, func(v *nodeView) { v.Mode = NodeRemoved })
+	m.run()
+	if len(m.voters) != 2 || len(m.learners) != 0 || len(m.rec.Replicas) != 2 {
+		t.Fatal("the two that stay vote: ", m)
 	}
 }
 
 func TestMetadataReplacesAVoter(t *testing.T) {
 	for name, gone := range map[string]func(*groupModel){
-		"drained": func(m *groupModel) { draining(m, 2) },
+		"removed": func(m *groupModel) { m.setNode(2, func(v *nodeView) { v.Mode = NodeRemoved }) },
 		"removed, and down": func(m *groupModel) {
 			down(m, 2)
 			m.setNode(2, func(v *nodeView) { v.Mode = NodeRemoved })

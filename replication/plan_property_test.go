@@ -91,7 +91,8 @@ func TestPlanMetadataConverges(t *testing.T) {
 				voting++
 			}
 		}
-		if want := metadataVoters(active); voting != want || len(m.voters) != want {
+		// There may be more voters than that: nobody loses its vote. Or one less, where one more would make them even.
+		if want := metadataVoters(active); voting != len(m.voters) || voting < want-1 || (voting < want && voting%2 == 0) {
 			t.Fatalf("%d voters of %d nodes, not %d: %s", voting, active, want, m)
 		}
 	})
