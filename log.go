@@ -165,6 +165,7 @@ func lockHolder() string {
 func (n *machineNode) Close(ctx context.Context) error {
 	var errs []error
 	if n.catalog != nil {
+		n.Host.HandOver(ctx) // while what other nodes forward is served still
 		n.catalog.close()
 	}
 	if n.Node != nil {

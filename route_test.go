@@ -84,7 +84,7 @@ func awaitTopic(t testing.TB, l *Log, name string) {
 func TestClusterFromEveryNode(t *testing.T) {
 	c := newLogCluster(t, 3)
 	ctx := clusterContext(t)
-	const topic, replicas = "orders", 1 // each partition on another node
+	const topic, replicas = "orders", 3
 	if err := c.logs[1].CreateTopic(ctx, Topic{Name: topic, Partitions: 3, Replicas: replicas}); err != nil {
 		t.Fatal(err)
 	}

@@ -96,6 +96,7 @@ func OpenController(ctx context.Context, h *Host) (c *Controller, err error) {
 	}
 	c.reader.cursor = c.metadata.NewCursor()
 	c.serve()
+	c.kickOffMetadata(h.cfg.Node.Forming)
 	// What is known here runs at once, so that groups come up although the metadata may lack a majority still.
 	start := func(context.Context) error {
 		c.tasks.Go(c.follow)

@@ -98,6 +98,7 @@ const (
 	requestPrepare requestKind = 17 // make the files of new replicas
 	requestGroup   requestKind = 18 // tell of a group, to who leads it
 	requestStep    requestKind = 19 // change a group's membership, to who leads it
+	requestKickOff requestKind = 21 // have new groups elect their first leader
 )
 
 type decideRequest struct {
@@ -118,10 +119,11 @@ func (c *Controller) serve() {
 	c.host.serve(requestPrepare, c.answerPrepare)
 	c.host.serve(requestGroup, c.answerGroup)
 	c.host.serve(requestStep, c.answerStep)
+	c.host.serve(requestKickOff, c.answerKickOff)
 }
 
 func (c *Controller) unserve() {
-	for _, k := range []requestKind{requestDecide, requestPrepare, requestGroup, requestStep} {
+	for _, k := range []requestKind{requestDecide, requestPrepare, requestGroup, requestStep, requestKickOff} {
 		c.host.serve(k, nil)
 	}
 }

@@ -91,6 +91,9 @@ func (c *Controller) createTopic(ctx context.Context, q createRequest) (t TopicS
 		}
 		return c.extend(ctx, &t, q.Spec.Partitions, q.Spec.Replicas)
 	})
+	if err == nil {
+		c.kickOff(ctx, t.Partitions)
+	}
 	return t, err
 }
 
@@ -275,6 +278,7 @@ func (c *Controller) AddPartitions(ctx context.Context, name string, total int) 
 }
 
 func (c *Controller) addPartitions(ctx context.Context, q addPartitionsRequest) (old int, err error) {
+	var more TopicState
 	err = c.decide(ctx, func(ctx context.Context) error {
 		t, err := c.mutable(q.Name)
 		if err != nil {
@@ -284,9 +288,12 @@ func (c *Controller) addPartitions(ctx context.Context, q addPartitionsRequest) 
 		if q.Total <= old || q.Total > MaxPartitions {
 			return fmt.Errorf("%w: topic %q has %d, asked for are %d: give the new total, at most %d", ErrInvalidPartitions, q.Name, old, q.Total, MaxPartitions)
 		}
-		more := *t
+		more = *t
 		return c.extend(ctx, &more, q.Total, t.replicas())
 	})
+	if err == nil {
+		c.kickOff(ctx, more.Partitions[old:])
+	}
 	return old, err
 }
 
