@@ -29,6 +29,18 @@ const (
 	EventUnderReplicated EventKind = "under-replicated"
 	// EventFullyReplicated: all of them are in sync again.
 	EventFullyReplicated EventKind = "fully-replicated"
+	// EventCatchUp: this node's replica of a partition is new or far behind and
+	// copies the log of another node.
+	EventCatchUp EventKind = "catch-up"
+	// EventCatchUpDone: it has it now. Bytes and Duration say how much came over
+	// the network, in what time.
+	EventCatchUpDone EventKind = "catch-up-done"
+	// EventCatchUpFailed: the copy was broken off. What came is kept, and it is
+	// tried again.
+	EventCatchUpFailed EventKind = "catch-up-failed"
+	// EventMetadataBroken: this node cannot read the cluster's metadata any more
+	// and hears of no new topics and nodes.
+	EventMetadataBroken EventKind = "metadata-broken"
 	// EventTailCut: recovery cut the torn end of a partition, which was never
 	// acknowledged as durable. Offset is the end from now on.
 	EventTailCut EventKind = "tail-cut"
@@ -72,6 +84,9 @@ type Event struct {
 	Partition int32
 	// Offset is the offset concerned, or -1.
 	Offset int64
+	// Bytes and Duration are those of a catch-up.
+	Bytes    int64
+	Duration time.Duration
 	// Err is the cause, or nil.
 	Err error
 	// Detail is for people.
@@ -101,7 +116,7 @@ func (e Event) String() string {
 func (k EventKind) severe() bool {
 	switch k {
 	case EventUnsyncedLost, EventQuarantined, EventPartitionFailed, EventDiskFull,
-		EventUnderReplicated, EventJournalOff, EventInternal, EventsDropped:
+		EventUnderReplicated, EventMetadataBroken, EventJournalOff, EventInternal, EventsDropped:
 		return true
 	}
 	return false

@@ -288,5 +288,5 @@ func translateEvent(e replication.Event) Event {
 		kind = EventKind(e.Kind)
 	}
 	return Event{Kind: kind, Time: e.Time, Topic: e.Topic, Partition: e.Partition,
-		Offset: e.Offset, Err: wrapSeam(e.Err), Detail: e.Detail}
+		Offset: e.Offset, Bytes: e.Bytes, Duration: e.Duration, Err: wrapSeam(e.Err), Detail: e.Detail}
 }
