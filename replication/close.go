@@ -22,7 +22,7 @@ func (h *Host) Close(ctx context.Context) error {
 	h.mu.closed = true
 	h.mu.Unlock()
 	defer close(h.done)
-	h.handOverAll(ctx)
+	h.HandOver(ctx) // spares the other nodes an election
 	for _, p := range h.Partitions() {
 		p.loseLeadership(fmt.Errorf("%w: %s: closed while the batch was in flight", ErrAmbiguous, p.name()), StateClosed, nil)
 	}
@@ -36,13 +36,6 @@ func (h *Host) Close(ctx context.Context) error {
 	h.tasks.Wait()
 	unsubscribeRaftLog(h)
 	return errors.Join(err, h.closeReplicas(err == nil), h.closeJournal())
-}
-
-// handOverAll spares the other nodes an election.
-func (h *Host) handOverAll(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, handOverTimeout)
-	defer cancel()
-	h.HandOver(ctx)
 }
 
 // awaitOps waits for the calls that began before Close did.

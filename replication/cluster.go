@@ -440,9 +440,6 @@ func (n *Node) joined(replica uint64) error {
 // Close stops everything, in the opposite order. It is bounded by ctx.
 func (n *Node) Close(ctx context.Context) error {
 	var errs []error
-	if n.Host != nil {
-		n.Host.HandOver(ctx)
-	}
 	if n.Controller != nil {
 		n.Controller.Close()
 	}

@@ -29,12 +29,14 @@ type takeOver struct {
 	Last    uint64 `json:"last"`    // where its log ends
 }
 
-// HandOver gives the leaderships of this node to other voters that have all of the log, as far as there are any and until ctx ends. It returns how
+// HandOver gives the leaderships of this node to other voters that have all of the log, as far as there are any and for a second or until ctx ends. It returns how
 // many it still has of partitions with other voters. Nothing keeps leaderships from coming back later.
 func (h *Host) HandOver(ctx context.Context) (left int) {
 	if h.cfg.peers == nil {
 		return 0
 	}
+	ctx, cancel := context.WithTimeout(ctx, handOverTimeout)
+	defer cancel()
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	slots := make(chan struct{}, handOverParallel)

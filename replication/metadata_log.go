@@ -71,18 +71,24 @@ func (c *Controller) fold(r *batch.Reader, next int64) error {
 
 // fresh waits until this node knows all that was committed when it was called.
 func (c *Controller) fresh(ctx context.Context) error {
-	for {
-		attempt, cancel := context.WithTimeout(ctx, barrierTimeout)
-		err := c.host.guard.readIndex(attempt, metadataShard, barrierTimeout)
-		cancel()
+	for asked := time.Now(); ; {
+		err := error(errNoLeader)
+		if _, ok := c.leaderNode(); ok { // before there is one, dragonboat answers with the end of the time only
+			attempt, cancel := context.WithTimeout(ctx, freshAttempt)
+			err = c.host.guard.readIndex(attempt, metadataShard, freshAttempt)
+			cancel()
+		}
 		if err == nil {
 			return c.read(ctx)
 		}
 		if state, cause := c.metadata.State(); state.stopped() {
 			return fmt.Errorf("replication: the cluster's metadata is not available: %w", cmpError(cause, ErrClosed))
 		}
-		if err := c.refused(ctx); err != nil {
-			return err
+		if time.Since(asked) > refusedEvery {
+			asked = time.Now()
+			if err := c.refused(ctx); err != nil {
+				return err
+			}
 		}
 		select {
 		case <-time.After(controllerPause):
@@ -93,6 +99,11 @@ func (c *Controller) fresh(ctx context.Context) error {
 		}
 	}
 }
+
+const (
+	freshAttempt = 500 * time.Millisecond // for one ReadIndex
+	refusedEvery = time.Second            // between questions whether this node was removed
+)
 
 // refused asks the other nodes whether this one may take part: one that was removed while it was down hears of nobody, and would wait for ever.
 func (c *Controller) refused(ctx context.Context) error {

@@ -306,6 +306,11 @@ func (c *Controller) nodeViews() (out []nodeView) {
 	for _, n := range c.mu.nodes {
 		out = append(out, nodeView{ID: n.ID, Rack: n.Rack, Mode: n.Mode, Alive: c.host.reachable(n.ID)})
 	}
+	for _, r := range c.mu.topics[MetadataTopic].Partitions[0].Replicas { // one that forms the cluster and has not registered yet
+		if _, ok := c.mu.nodes[r.Node]; !ok {
+			out = append(out, nodeView{ID: r.Node, Alive: c.host.reachable(r.Node)})
+		}
+	}
 	slices.SortFunc(out, func(a, b nodeView) int { return cmp.Compare(a.ID, b.ID) })
 	return out
 }

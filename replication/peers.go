@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/lni/dragonboat/v4/raftio"
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
 	"github.com/billetlog/billet/transport"
@@ -210,48 +209,6 @@ func nodeID(name string) (int32, bool) {
 	digits, ok := strings.CutPrefix(name, "node-")
 	id, err := strconv.ParseInt(digits, 10, 32)
 	return int32(id), ok && err == nil
-}
-
-// raftConn is dragonboat's way to one node.
-type raftConn struct {
-	t       *raftNet
-	link    *raftLink
-	batches *transport.Batches
-}
-
-func (t *raftNet) GetConnection(ctx context.Context, target string) (raftio.IConnection, error) {
-	id, ok := nodeID(target)
-	if t.peers == nil || !ok {
-		return nil, fmt.Errorf("%w: %s", errUnreachable, target)
-	}
-	link := t.links.of(id)
-	b, err := link.open(ctx, t.peers.node, id)
-	if err != nil {
-		return nil, err
-	}
-	return &raftConn{t: t, link: link, batches: b}, nil
-}
-
-// Close gives the connection back; dragonboat calls it once.
-func (c *raftConn) Close() { c.link.close(c.batches) }
-
-// SendMessageBatch drops what a latched replica would say: a vote or an acknowledgement of what is only in memory.
-func (c *raftConn) SendMessageBatch(b pb.MessageBatch) error {
-	kept := make([]pb.Message, 0, len(b.Requests))
-	for _, m := range b.Requests {
-		if !c.t.host.db.muted(m.ShardID, m.From) && !isProposal(m) {
-			kept = append(kept, m)
-		}
-	}
-	if len(kept) == 0 {
-		return nil
-	}
-	b.Requests = kept
-	data, err := b.Marshal()
-	if err != nil {
-		return fmt.Errorf("replication: encoding messages: %w", err)
-	}
-	return c.batches.Send(data)
 }
 
 // callJSON asks another node in JSON. A request that certainly did not run gives an error that wraps errUnreachable, one whose fate is

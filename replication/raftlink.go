@@ -2,7 +2,12 @@ package replication
 
 import (
 	"context"
+	"fmt"
 	"sync"
+	"time"
+
+	"github.com/lni/dragonboat/v4/raftio"
+	pb "github.com/lni/dragonboat/v4/raftpb"
 
 	"github.com/billetlog/billet/transport"
 )
@@ -14,12 +19,15 @@ type raftLinks struct {
 	links map[int32]*raftLink
 }
 
-// raftLink is the connection to one node.
+// raftLink is the connection to one node. dragonboat never hears that it is down: it would stay away for up to a second and a half, longer than
+// most nodes need to start again. What cannot be sent is dropped, and the replicas that sent it are told that the other one was not reached.
 type raftLink struct {
 	mu      sync.Mutex // also held while it is dialled: whoever comes then waits for the same
 	batches *transport.Batches
-	users   int
+	tried   time.Time
 }
+
+const linkDialPause = 10 * time.Millisecond // between two attempts to make a connection
 
 func (l *raftLinks) of(node int32) *raftLink {
 	l.mu.Lock()
@@ -33,32 +41,90 @@ func (l *raftLinks) of(node int32) *raftLink {
 	return l.links[node]
 }
 
-// open returns the connection that stands, or makes one. ctx is dragonboat's own and ends with it.
-func (l *raftLink) open(ctx context.Context, n *transport.Node, node int32) (*transport.Batches, error) {
+// get returns the connection that stands, or makes one if the node can be reached; nil if not. ctx is dragonboat's own; the connection ends with it.
+func (l *raftLink) get(ctx context.Context, n *transport.Node, node int32) *transport.Batches {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.batches != nil && l.batches.Err() == nil {
-		l.users++
-		return l.batches, nil
+		return l.batches
 	}
-	// A full queue makes dragonboat's own, bounded one fill up; an error would make it stay away for a second.
+	l.batches = nil
+	if n.PeerState(node).Status != transport.PeerReachable || time.Since(l.tried) < linkDialPause || ctx.Err() != nil {
+		return nil
+	}
+	l.tried = time.Now()
+	// A full queue makes dragonboat's own, bounded one fill up.
 	b, err := n.OpenBatches(ctx, node, transport.FullWaits)
 	if err != nil {
-		return nil, err
+		return nil
 	}
-	l.batches, l.users = b, 1
-	return b, nil
+	l.batches = b
+	return b
 }
 
-// close ends the connection when its last user is gone.
-func (l *raftLink) close(b *transport.Batches) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.batches != b {
-		return // it ended, and another one took its place
+// raftConn is dragonboat's way to one node.
+type raftConn struct {
+	t    *raftNet
+	ctx  context.Context
+	node int32
+}
+
+// GetConnection implements dragonboat's transport.
+func (t *raftNet) GetConnection(ctx context.Context, target string) (raftio.IConnection, error) {
+	id, ok := nodeID(target)
+	if t.peers == nil || !ok {
+		return nil, fmt.Errorf("%w: %s", errUnreachable, target)
 	}
-	if l.users--; l.users == 0 {
-		_ = b.Close()
-		l.batches = nil
+	return &raftConn{t: t, ctx: ctx, node: id}, nil
+}
+
+// Close does nothing: the connection is shared, and ends with the context.
+func (c *raftConn) Close() {}
+
+// SendMessageBatch drops what a latched replica would say: a vote or an acknowledgement of what is only in memory.
+func (c *raftConn) SendMessageBatch(b pb.MessageBatch) error {
+	if err := c.ctx.Err(); err != nil {
+		return err
+	}
+	kept := make([]pb.Message, 0, len(b.Requests))
+	for _, m := range b.Requests {
+		if !c.t.host.db.muted(m.ShardID, m.From) && !isProposal(m) {
+			kept = append(kept, m)
+		}
+	}
+	if len(kept) == 0 {
+		return nil
+	}
+	link := c.t.links.of(c.node).get(c.ctx, c.t.peers.node, c.node)
+	if link == nil {
+		c.t.notReached(kept)
+		return nil
+	}
+	b.Requests = kept
+	data, err := b.Marshal()
+	if err != nil {
+		return fmt.Errorf("replication: encoding messages: %w", err)
+	}
+	if link.Send(data) != nil {
+		c.t.notReached(kept)
+	}
+	return nil
+}
+
+// notReached tells leaders which followers did not get their entries, as dragonboat's own transport does when a connection breaks.
+func (t *raftNet) notReached(sent []pb.Message) {
+	told := make(map[raftio.NodeInfo]bool)
+	var out []pb.Message
+	for i := range sent {
+		m := &sent[i]
+		to := raftio.NodeInfo{ShardID: m.ShardID, ReplicaID: m.To}
+		if m.Type != pb.Replicate || told[to] {
+			continue
+		}
+		told[to] = true
+		out = append(out, pb.Message{Type: pb.Unreachable, From: m.To, To: m.From, ShardID: m.ShardID})
+	}
+	if len(out) > 0 {
+		t.hand(pb.MessageBatch{DeploymentId: deploymentID, BinVer: raftio.TransportBinVersion, Requests: out})
 	}
 }
