@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/signal"
 	"sync"
 	"time"
 
@@ -39,6 +40,7 @@ func openNode(o options, messages io.Writer) (*billet.Log, error) {
 // runNode runs one node until ctx ends, with what the options ask it to do.
 func runNode(ctx context.Context, o options) (err error) {
 	if o.lifeline {
+		signal.Ignore(os.Interrupt) // a terminal sends it to all processes; the first one tells the others
 		ctx = whileInputLasts(ctx)
 	}
 	log, err := openNode(o, os.Stderr)
