@@ -102,13 +102,14 @@ func (c *Cluster) validate(id int32) error {
 }
 
 // network is what the layer below is told, nil for a node without one.
-func (c *Cluster) network() *replication.NetworkConfig {
+func (c *Cluster) network(p pace) *replication.NetworkConfig {
 	if c.Listen == "" {
 		return nil
 	}
 	return &replication.NetworkConfig{
 		Transport: c.Transport, ListenAddress: c.Listen, AdvertiseAddress: c.Advertise, Join: c.Join, Bootstrap: c.Bootstrap,
 		Label: c.Name, GossipKey: c.GossipKey, Rack: c.Rack, CheckIdentity: c.CheckIdentity,
+		PingInterval: p.ping, DeadPeerTimeout: p.deadPeer, GossipInterval: p.gossip,
 	}
 }
 

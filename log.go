@@ -43,7 +43,17 @@ type node interface {
 
 // seams are what tests put in the place of the machine.
 type seams struct {
-	fs vfs.FS
+	fs   vfs.FS
+	now  func() time.Time // nil: the machine's clock
+	pace pace
+}
+
+// pace is how fast nodes notice things about one another. What is zero has the
+// default, for real machines and networks.
+type pace struct {
+	tick           time.Duration // Raft's clock
+	ping, deadPeer time.Duration // of the transport
+	gossip         time.Duration
 }
 
 // lockName is the file in Dir that says who has it.
@@ -65,7 +75,7 @@ func open(config Config, s seams) (*Log, error) {
 		return nil, err
 	}
 	events := newEventQueue(config.Logger, config.OnEvent)
-	n, err := openNode(config, s.fs, events)
+	n, err := openNode(config, s, events)
 	if err != nil {
 		events.close()
 		return nil, fmt.Errorf("billet: open %s: %w", config.Dir, wrapSeam(err))
@@ -93,7 +103,7 @@ type machineNode struct {
 
 // openNode starts everything below, in order; on an error it stops what it
 // started.
-func openNode(config Config, fs vfs.FS, events *eventQueue) (n *machineNode, err error) {
+func openNode(config Config, s seams, events *eventQueue) (n *machineNode, err error) {
 	n = &machineNode{}
 	defer func() {
 		if err != nil {
@@ -102,10 +112,10 @@ func openNode(config Config, fs vfs.FS, events *eventQueue) (n *machineNode, err
 			err = errors.Join(err, n.Close(ctx))
 		}
 	}()
-	if err = makeDir(fs, config.Dir); err != nil {
+	if err = makeDir(s.fs, config.Dir); err != nil {
 		return n, err
 	}
-	if n.lock, err = fs.Lock(filepath.Join(config.Dir, lockName), lockHolder()); err != nil {
+	if n.lock, err = s.fs.Lock(filepath.Join(config.Dir, lockName), lockHolder()); err != nil {
 		return n, err
 	}
 	ctx, cancel := context.Background(), func() {}
@@ -114,12 +124,12 @@ func openNode(config Config, fs vfs.FS, events *eventQueue) (n *machineNode, err
 	}
 	defer cancel()
 	n.Node, err = replication.OpenNode(ctx, replication.NodeConfig{
-		ID: config.NodeID, Network: config.Cluster.network(),
+		ID: config.NodeID, Network: config.Cluster.network(s.pace),
 		Host: replication.HostConfig{
-			FS: fs, Dir: config.Dir, Logger: config.Logger,
+			FS: s.fs, Now: s.now, TickInterval: s.pace.tick, Dir: config.Dir, Logger: config.Logger,
 			OnEvent:      func(e replication.Event) { events.post(translateEvent(e)) },
 			JournalBytes: config.JournalBytes, DiskReserve: max(config.DiskReserve, 0),
-			MaxInFlightBytes:       config.MaxInFlightBytes,
+			MaxInFlightBytes: config.MaxInFlightBytes, ReplicaLagTimeMax: config.Cluster.ReplicaLagTimeMax,
 			RetentionCheckInterval: config.RetentionCheckInterval,
 			ReplicaLagTimeMax:      config.Cluster.ReplicaLagTimeMax,
 			CatchUpBytesPerSecond:  config.Cluster.CatchupBytesPerSecond,

@@ -41,6 +41,8 @@ type NetworkConfig struct {
 	CheckIdentity func(id int32, who transport.Identity) error
 	// PingInterval and DeadPeerTimeout are those of transport.Options; 0: its defaults.
 	PingInterval, DeadPeerTimeout time.Duration
+	// GossipInterval is how often news of nodes are sent on. Probes and exchanges of all that is known follow it. Default: 200 ms.
+	GossipInterval time.Duration
 
 	timings discoveryTimings
 }
@@ -124,6 +126,9 @@ func (n *Node) startNetwork() error {
 	n.peers.directory = n.identity.Dir
 	if net.AdvertiseAddress == "" {
 		net.AdvertiseAddress = n.peers.node.Addr().String()
+	}
+	if net.timings == (discoveryTimings{}) {
+		net.timings = discoveryTimings{}.atPace(net.GossipInterval)
 	}
 	d, err := newDiscovery(discoveryConfig{
 		self: n.self(), label: net.Label, key: net.GossipKey, seeds: net.Join, dial: n.peers.node.OpenStream,

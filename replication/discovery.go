@@ -62,6 +62,19 @@ func (t discoveryTimings) withDefaults() discoveryTimings {
 	return t
 }
 
+// atPace are the defaults with what depends on how often news are sent in proportion to that. Zero changes nothing.
+func (t discoveryTimings) atPace(gossip time.Duration) discoveryTimings {
+	t = t.withDefaults()
+	if gossip <= 0 {
+		return t
+	}
+	normal := t.gossip
+	for _, d := range []*time.Duration{&t.probe, &t.probeTimeout, &t.gossip, &t.pushPull, &t.dead, &t.redial, &t.rejoin, &t.joinRetry, &t.leave} {
+		*d = time.Duration(float64(*d) * float64(gossip) / float64(normal))
+	}
+	return t
+}
+
 const (
 	gossipPacketSize   = 16 << 10 // streams have no MTU: more news in one packet than the 1,400 bytes for UDP
 	gossipSlowdownMax  = 2        // a node that finds itself slow probes that much slower; a probe has to end before close does
