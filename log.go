@@ -129,7 +129,7 @@ func openNode(config Config, s seams, events *eventQueue) (n *machineNode, err e
 			FS: s.fs, Now: s.now, TickInterval: s.pace.tick, Dir: config.Dir, Logger: config.Logger,
 			OnEvent:      func(e replication.Event) { events.post(translateEvent(e)) },
 			JournalBytes: config.JournalBytes, DiskReserve: max(config.DiskReserve, 0),
-			MaxInFlightBytes: config.MaxInFlightBytes, ReplicaLagTimeMax: config.Cluster.ReplicaLagTimeMax,
+			MaxInFlightBytes:       config.MaxInFlightBytes,
 			RetentionCheckInterval: config.RetentionCheckInterval,
 			ReplicaLagTimeMax:      config.Cluster.ReplicaLagTimeMax,
 			CatchUpBytesPerSecond:  config.Cluster.CatchupBytesPerSecond,
