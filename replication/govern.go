@@ -69,13 +69,14 @@ func (c *Controller) govern() {
 
 // governRound takes one step of each group that needs one; busy says that some are on their way.
 func (c *Controller) governRound(ctx context.Context) (busy bool) {
+	forming := c.forming() // before the nodes are looked at: who is known now is among them
 	nodes := c.nodeViewMap()
 	c.mu.RLock()
 	var work []PartitionAssignment
 	for _, t := range c.mu.topics {
 		for _, a := range t.Partitions {
 			if a.Shard == metadataShard {
-				if c.metadataUnsettledLocked(a, nodes) {
+				if !forming && c.metadataUnsettledLocked(a, nodes) {
 					work = append(work, a)
 				}
 			} else if a.unsettled() {
@@ -121,6 +122,17 @@ func (c *Controller) metadataUnsettledLocked(a PartitionAssignment, nodes map[in
 	slices.Sort(v)
 	slices.Sort(l)
 	return !slices.Equal(v, voters) || !slices.Equal(l, learners) || c.learnsUnknownLocked(a)
+}
+
+// forming says whether some of those that form the cluster have not registered: their replicas are initial members on nodes of which there is no record,
+// not even that they were removed. Until they are known, who shall vote cannot be decided.
+func (c *Controller) forming() bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return slices.ContainsFunc(c.mu.topics[MetadataTopic].Partitions[0].Replicas, func(r ReplicaAssignment) bool {
+		_, known := c.mu.nodes[r.Node]
+		return !known
+	})
 }
 
 // learnsUnknownLocked says whether Raft may not know yet of a learner of the metadata that the record has.

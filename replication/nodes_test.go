@@ -72,6 +72,38 @@ func produceTo(t testing.TB, all []*member, partition int32, value string) (offs
 	return 0
 }
 
+// Until all that form a cluster have registered, nobody decides who votes: those that are missing would be replaced.
+func TestFormingChangesNoVoters(t *testing.T) {
+	n := newMemberNet(t)
+	all := n.trioOf(0, vfs.NewMem(), vfs.NewMem(), vfs.NewMem())
+	all[0].until("three voters", metadataVoters3)
+	for _, m := range all {
+		c := m.Controller
+		if c.metadata.Epoch() == 0 {
+			continue
+		}
+		c.mu.Lock()
+		absent := c.mu.nodes[3]
+		delete(c.mu.nodes, 3)
+		c.mu.Unlock()
+		if !c.forming() {
+			t.Error("a cluster with a member that is not known is not forming")
+		}
+		if c.governRound(testContext(t)) {
+			t.Error("the governor works on a cluster that is forming")
+		}
+		c.mu.Lock()
+		c.mu.nodes[3] = absent
+		c.mu.Unlock()
+		if !metadataVoters3(c) {
+			t.Errorf("the members are %+v", c.mu.topics[MetadataTopic].Partitions[0])
+		}
+	}
+	for _, m := range all {
+		m.close()
+	}
+}
+
 func breathe(ctx context.Context) {
 	select {
 	case <-time.After(10 * time.Millisecond):
