@@ -130,6 +130,7 @@ func runHarness(t *testing.T, seed uint64, rounds int, window time.Duration) {
 	if h.logFile, err = harnessLogFile(); err != nil {
 		t.Fatal(err)
 	}
+	h.paused.Store(true)
 	for id := int32(1); id <= harnessNodes; id++ {
 		n := &harnessNode{h: h, id: id}
 		n.mu.disk = harnessDisk()
