@@ -20,6 +20,8 @@ type Metrics struct {
 	DiskFree int64
 	// DiskFull tells whether produce is refused for want of space.
 	DiskFull bool
+	// Cluster tells of other nodes and of replicas.
+	Cluster ClusterMetrics
 	// Producers and Consumers are how many are open.
 	Producers, Consumers int
 	// BufferedBytes is the memory of records that open Producers hold.
@@ -30,6 +32,41 @@ type Metrics struct {
 type TopicMetrics struct {
 	Name       string
 	Partitions []PartitionInfo
+}
+
+// ClusterMetrics is what this node knows of the cluster.
+type ClusterMetrics struct {
+	// Nodes is how many there are, this one included; Reachable to how many of
+	// them a connection stands.
+	Nodes, Reachable int
+	// Led is how many partitions this node leads. Of those, UnderReplicated have
+	// fewer replicas in sync than they have replicas.
+	Led, UnderReplicated int
+	// Offline is how many partitions nobody has been known to lead for some
+	// seconds.
+	Offline int
+	// CatchingUp is how many replicas of this node are being copied from other
+	// nodes; they have CatchUpBytes of CatchUpTotal.
+	CatchingUp                 int
+	CatchUpBytes, CatchUpTotal int64
+	// BytesSent and BytesReceived went to and came from other nodes.
+	BytesSent, BytesReceived uint64
+}
+
+// count adds a partition.
+func (m *ClusterMetrics) count(p *PartitionInfo) {
+	switch p.State {
+	case StateOffline:
+		m.Offline++
+	case StateLeader:
+		m.Led++
+		for _, r := range p.Replicas {
+			if !r.InSync {
+				m.UnderReplicated++
+				break
+			}
+		}
+	}
 }
 
 // SyncMetrics sums up the fdatasyncs of partitions and journal. Under fsync=commit
@@ -70,6 +107,7 @@ func (l *Log) Metrics() Metrics {
 		for n := range t.Partitions {
 			t.Partitions[n] = l.describePartition(state.Name, int32(n))
 			m.Unsynced = max(m.Unsynced, t.Partitions[n].Unsynced)
+			m.Cluster.count(&t.Partitions[n])
 		}
 		m.Topics = append(m.Topics, t)
 	}
@@ -91,4 +129,18 @@ func (n *machineNode) metrics(m *Metrics) {
 	}
 	m.Syncs = SyncMetrics(n.Host.SyncStats())
 	m.DiskFree, m.DiskFull = n.Host.DiskFree()
+	for _, node := range n.Nodes() {
+		m.Cluster.Nodes++
+		if n.Reachable(node.ID) {
+			m.Cluster.Reachable++
+		}
+	}
+	for _, p := range n.Host.Partitions() {
+		if c, ok := p.CatchUp(); ok {
+			m.Cluster.CatchingUp++
+			m.Cluster.CatchUpBytes += c.Bytes
+			m.Cluster.CatchUpTotal += c.Total
+		}
+	}
+	m.Cluster.BytesSent, m.Cluster.BytesReceived = n.Traffic()
 }

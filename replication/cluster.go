@@ -466,6 +466,15 @@ func (n *Node) Nodes() []NodeState { return n.Controller.Nodes() }
 // Reachable says whether a connection to a node stands; this node itself always is.
 func (n *Node) Reachable(id int32) bool { return n.Host.reachable(id) }
 
+// Traffic is how many bytes went to and came from other nodes.
+func (n *Node) Traffic() (sent, received uint64) {
+	if n.peers == nil {
+		return 0, 0
+	}
+	s := n.peers.node.Stats()
+	return s.BytesSent, s.BytesReceived
+}
+
 // ClusterID is the cluster's id as text.
 func (n *Node) ClusterID() string { return n.identity.ClusterID() }
 
