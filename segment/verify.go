@@ -15,7 +15,28 @@ import (
 // *CorruptionError. The system may answer from memory what it has there, so what it reads need not be on the disk in that moment.
 func (l *Log) Verify(ctx context.Context, budget func(n int) error) error {
 	v := verification{log: l, next: l.FirstIndex()}
-	for v.next <= l.LastIndex() {
+	return v.run(ctx, budget, ^uint64(0))
+}
+
+// VerifySegment is Verify for the segment that holds the record with the offset, or would: one below the first segment means the first.
+func (l *Log) VerifySegment(ctx context.Context, offset int64, budget func(n int) error) error {
+	segments := l.segments()
+	n := 0
+	for n+1 < len(segments) && segments[n+1].header.base <= offset {
+		n++
+	}
+	through := ^uint64(0)
+	if n+1 < len(segments) {
+		through = segments[n+1].header.firstIndex - 1
+	}
+	v := verification{log: l, next: segments[n].header.firstIndex}
+	return v.run(ctx, budget, through)
+}
+
+// run verifies what is left, through the entry with the index.
+func (v *verification) run(ctx context.Context, budget func(n int) error, through uint64) error {
+	l := v.log
+	for v.next <= min(l.LastIndex(), through) {
 		if l.closed.Load() {
 			return ErrClosed
 		}
@@ -24,7 +45,7 @@ func (l *Log) Verify(ctx context.Context, budget func(n int) error) error {
 		}
 		err := v.step()
 		if errors.Is(err, ErrCompacted) {
-			v, err = verification{log: l, next: l.FirstIndex()}, nil
+			*v, err = verification{log: l, next: l.FirstIndex()}, nil
 		}
 		if err == nil && budget != nil && v.read > 0 {
 			err = budget(v.read)

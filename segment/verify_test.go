@@ -116,3 +116,28 @@ func TestVerifyBudget(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestVerifySegment finds damage in the segment that it is asked about, and in no other.
+func TestVerifySegment(t *testing.T) {
+	content, _ := closedLog(t, false)
+	m := content.write(t, "/log")
+	o := logOptions(m)
+	l, _ := openLog(t, o, OpenHints{})
+	defer func() { must(t, l.Close(false)) }()
+	segments := l.Segments()
+	bad := segments[1]
+	file, err := m.Open(pathOf(o.Dir, bad.BaseOffset, logSuffix))
+	must(t, err)
+	b := make([]byte, 1)
+	_, err = file.ReadAt(b, bad.Size/2)
+	must(t, err)
+	b[0] ^= 1
+	_, err = file.WriteAt(b, bad.Size/2)
+	must(t, errors.Join(err, file.Close()))
+	for offset := int64(-1); offset < l.EndOffset()+2; offset++ {
+		inside := offset >= bad.BaseOffset && offset < segments[2].BaseOffset
+		if err := l.VerifySegment(t.Context(), offset, nil); errors.Is(err, ErrCorrupt) != inside || !inside && err != nil {
+			t.Errorf("offset %d: %v", offset, err)
+		}
+	}
+}
