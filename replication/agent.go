@@ -48,15 +48,13 @@ func (h *Host) replicaKeys() ([]segment.Key, error) {
 
 // follow reads the metadata as it grows and makes the replicas agree.
 func (c *Controller) follow() {
-	moved := make(chan struct{}, 1)
-	defer c.metadata.Notify(moved)()
 	retry := time.NewTimer(0)
 	defer retry.Stop()
 	for {
 		select {
 		case <-c.ctx.Done():
 			return
-		case <-moved:
+		case <-c.moved:
 		case <-retry.C:
 		}
 		err := c.read(c.ctx)
@@ -183,7 +181,7 @@ func (c *Controller) sweep(context.Context) error {
 		c.mu.nextShard = max(c.mu.nextShard, k.Shard+1) // never hand out an id whose files are there
 		c.mu.Unlock()
 		switch {
-		case gone && exact && k != c.metadata.spec.key():
+		case gone && exact && k != c.meta().spec.key():
 			if err := c.host.DeleteReplicaDir(k); err != nil {
 				return err
 			}

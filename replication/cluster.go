@@ -52,6 +52,8 @@ type Node struct {
 	Host       *Host
 	Controller *Controller
 
+	lostMetadata uint64 // its replica of the metadata that is damaged, while another one is asked for
+
 	cfg        NodeConfig
 	identity   NodeIdentity
 	peers      *peers
@@ -117,7 +119,7 @@ func (n *Node) startNetwork() error {
 	net := n.cfg.Network
 	var err error
 	n.peers, err = newPeers(transport.Options{
-		ID: n.cfg.ID, ClusterID: n.identity.Cluster, Incarnation: n.identity.Opens, Transport: net.Transport, ListenAddress: net.ListenAddress,
+		ID: n.cfg.ID, ClusterID: n.identity.network(), Incarnation: n.identity.Opens, Transport: net.Transport, ListenAddress: net.ListenAddress,
 		CheckIdentity: net.CheckIdentity, OnStream: n.onStream, PingInterval: net.PingInterval, DeadPeerTimeout: net.DeadPeerTimeout,
 	})
 	if err != nil {
@@ -151,6 +153,7 @@ func (n *Node) onStream(_ transport.Peer, conn net.Conn) {
 func (n *Node) self() peerInfo {
 	p := peerInfo{
 		Node: n.cfg.ID, Phase: phaseFresh, Dir: n.identity.Dir, Cluster: n.identity.Cluster, Addr: n.cfg.Network.AdvertiseAddress, Rack: n.cfg.Network.Rack,
+		Generation: n.identity.Generation,
 	}
 	switch {
 	case p.Cluster != [16]byte{} && (len(n.identity.Forming) == 0 || n.formed.Load()):
@@ -164,7 +167,7 @@ func (n *Node) self() peerInfo {
 // onPeer takes a peer's address from gossip. That it is gone is for the transport to find out.
 func (n *Node) onPeer(p peerInfo, alive bool) {
 	mine := n.peers.node.Cluster()
-	if alive && p.Node != n.cfg.ID && (p.Cluster == mine || p.Cluster == [16]byte{}) && mine != (transport.ClusterID{}) {
+	if alive && p.Node != n.cfg.ID && (networkID(p.Cluster, p.Generation) == mine || p.Cluster == [16]byte{}) && mine != (transport.ClusterID{}) {
 		n.peers.moved(p.Node, p.Addr, true)
 	}
 	select {
@@ -228,6 +231,9 @@ func (n *Node) checkCluster(ctx context.Context) error {
 			if p.Dir == n.identity.Dir || p.Cluster == [16]byte{} {
 				continue
 			}
+			if p.Cluster == n.identity.Cluster && p.Generation > n.identity.Generation {
+				return fmt.Errorf("%w: the cluster was recovered on another node without this one: let the directory follow it, or start with an empty one", ErrForeignDir)
+			}
 			if p.Cluster == n.identity.Cluster {
 				return nil
 			}
@@ -265,6 +271,7 @@ func (n *Node) missing() string {
 // look decides from what gossip tells whether there is a cluster to be joined, or one to be formed now.
 func (n *Node) look(members []peerInfo) (found bool, err error) {
 	var cluster [16]byte
+	var generation uint64
 	var forming bool
 	seen := map[int32][16]byte{}
 	for _, p := range members {
@@ -279,11 +286,15 @@ func (n *Node) look(members []peerInfo) (found bool, err error) {
 			return false, fmt.Errorf("%w: the addresses to join lead to two clusters, %x and %x: name nodes of one, or give each cluster its own label", ErrForeignDir, cluster, p.Cluster)
 		}
 		cluster, forming = p.Cluster, forming || p.Phase == phaseForming
+		generation = max(generation, p.Generation) // who is of an older one was left behind by a recovery
 	}
 	list := n.cfg.Network.Bootstrap
 	switch {
 	case cluster != [16]byte{} && (!forming || len(list) == 0):
-		return true, n.adopt(func() error { n.identity.Cluster = cluster; return nil })
+		return true, n.adopt(func() error {
+			n.identity.Cluster, n.identity.Generation = cluster, generation
+			return nil
+		})
 	case cluster != [16]byte{}:
 		return true, n.adopt(func() error { n.identity.Cluster, n.identity.Forming = cluster, slices.Clone(list); return nil })
 	case len(list) == 0 || n.cfg.ID != slices.Min(list):
@@ -311,7 +322,7 @@ func (n *Node) adopt(change func() error) error {
 	if n.peers == nil {
 		return nil
 	}
-	if err := n.peers.node.SetCluster(n.identity.Cluster); err != nil {
+	if err := n.peers.node.SetCluster(n.identity.network()); err != nil {
 		return fmt.Errorf("replication: %w", err)
 	}
 	return n.announce()
@@ -350,7 +361,10 @@ func (n *Node) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if n.Controller, err = OpenController(ctx, n.Host); err != nil {
+	if n.Controller, err = OpenController(ctx, n.Host); errors.Is(err, errMetadataDamaged) {
+		n.Controller, err = n.replaceMetadata(ctx, err)
+	}
+	if err != nil {
 		return err
 	}
 	n.controller.Store(n.Controller)
@@ -393,16 +407,18 @@ func (n *Node) joins() bool {
 // join registers the node with the cluster and makes the files of the replica of the metadata that it is given.
 func (n *Node) join(ctx context.Context) error {
 	h := n.Host
+	q := h.registration()
+	q.Lost = n.lostMetadata
 	var last error
 	timer := time.NewTicker(clusterLook)
 	defer timer.Stop()
 	for {
 		for _, p := range n.discovery.Load().members() {
-			if p.Node == n.cfg.ID || p.Cluster != n.identity.Cluster {
+			if p.Node == n.cfg.ID || networkID(p.Cluster, p.Generation) != n.identity.network() {
 				continue
 			}
 			var a decideAnswer
-			err := h.callJSON(ctx, p.Node, requestDecide, decideRequest{Name: "register", Args: mustJSON(h.registration())}, &a)
+			err := h.callJSON(ctx, p.Node, requestDecide, decideRequest{Name: "register", Args: mustJSON(q)}, &a)
 			if err == nil && a.Err != "" {
 				err = errorOf(p.Node, a.Code, a.Err)
 			}
@@ -502,4 +518,9 @@ func (n *Node) SetReplicas(ctx context.Context, topic string, replicas int) erro
 // Reassign is Controller.Reassign.
 func (n *Node) Reassign(ctx context.Context, topic string, partition int32, nodes []int32) error {
 	return n.Controller.Reassign(ctx, topic, partition, nodes)
+}
+
+// RecoverPartition is Controller.RecoverPartition.
+func (n *Node) RecoverPartition(ctx context.Context, topic string, partition int32) (Recovered, error) {
+	return n.Controller.RecoverPartition(ctx, topic, partition)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -35,7 +36,8 @@ func replicaID(node int32, incarnation uint32) uint64 {
 // partition it also takes the decisions, which are records. Other nodes' changes are forwarded to that one.
 type Controller struct {
 	host     *Host
-	metadata *Partition
+	metadata atomic.Pointer[Partition] // this node's replica; another one after it was replaced
+	moved    chan struct{}             // told when it moves; has room for one
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -53,14 +55,18 @@ type Controller struct {
 	}
 	reader struct {
 		sync.Mutex
-		cursor *Cursor
-		buf    []byte
+		cursor  *Cursor
+		unwatch func() // ends what tells moved
+		buf     []byte
 	}
 	agent      struct{ sync.Mutex } // held while the replicas are made to agree
 	governWake chan struct{}
 	governed   struct {
 		sync.Mutex
-		learners map[uint64]bool // of the metadata, as Raft had them when last asked
+		learners   map[uint64]bool // of the metadata, as Raft had them when last asked
+		recovering map[uint64]bool // shards
+		renewed    time.Time       // when the others were last asked about this node's replica of the metadata
+		lossy      map[uint64]bool // shards without a leader, of which a replica may have lost its tail
 	}
 	admin chan struct{} // holds a token while a decision is taken: one at a time
 	lead  struct {      // guarded by admin
@@ -81,7 +87,7 @@ func OpenController(ctx context.Context, h *Host) (c *Controller, err error) {
 		return nil, err
 	}
 	defer end()
-	c = &Controller{host: h, admin: make(chan struct{}, 1), governWake: make(chan struct{}, 1)}
+	c = &Controller{host: h, admin: make(chan struct{}, 1), governWake: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
 	c.ctx, c.cancel = context.WithCancel(h.ctx)
 	c.mu.view = newView()
 	c.mu.partitions = make(map[uint64]*Partition)
@@ -94,7 +100,7 @@ func OpenController(ctx context.Context, h *Host) (c *Controller, err error) {
 	if err := c.startMetadata(ctx); err != nil {
 		return c, err
 	}
-	c.reader.cursor = c.metadata.NewCursor()
+	c.readFrom(c.meta())
 	c.serve()
 	c.kickOffMetadata(h.cfg.Node.Forming)
 	// What is known here runs at once, so that groups come up although the metadata may lack a majority still.
@@ -103,7 +109,7 @@ func OpenController(ctx context.Context, h *Host) (c *Controller, err error) {
 		c.tasks.Go(c.govern)
 		return nil
 	}
-	for _, step := range []func(context.Context) error{c.read, c.agree, c.fresh, c.agree, c.sweep, start, c.register, c.settleAll} {
+	for _, step := range []func(context.Context) error{c.read, c.agree, c.fresh, c.agree, c.recordSurvivor, c.sweep, start, c.register, c.settleAll} {
 		if err := step(ctx); err != nil {
 			return c, err
 		}
@@ -130,11 +136,13 @@ func (c *Controller) startMetadata(ctx context.Context) error {
 	if len(spec.members) == 0 {
 		spec.members[replica] = h.name
 	}
-	if c.metadata, err = h.StartPartition(spec, !node.Formed); err != nil {
+	p, err := h.StartPartition(spec, !node.Formed)
+	if err != nil {
 		return err
 	}
-	if state, cause := c.metadata.State(); state == StateQuarantined {
-		return fmt.Errorf("replication: the cluster's metadata is not available: %w", cause)
+	c.metadata.Store(p)
+	if state, cause := c.meta().State(); state == StateQuarantined {
+		return fmt.Errorf("%w: %w", errMetadataDamaged, cause)
 	}
 	c.mu.topics[MetadataTopic] = metadataTopic(spec.members)
 	c.mu.byID[[16]byte{}] = MetadataTopic
@@ -143,7 +151,7 @@ func (c *Controller) startMetadata(ctx context.Context) error {
 		return nil
 	}
 	if len(node.Forming) < 2 { // a single voter can say at once that the cluster exists
-		if err := c.metadata.Writable(ctx); err != nil {
+		if err := c.meta().Writable(ctx); err != nil {
 			return fmt.Errorf("replication: the cluster's metadata is not available: %w", err)
 		}
 	}
@@ -188,6 +196,7 @@ func (c *Controller) Close() {
 	c.reader.Lock()
 	defer c.reader.Unlock()
 	if c.reader.cursor != nil {
+		c.reader.unwatch()
 		c.reader.cursor.Close()
 	}
 }
@@ -307,7 +316,7 @@ func (c *Controller) nodes() (ids []int32) {
 // local returns this node's replica of a shard, nil when it has none.
 func (c *Controller) local(shard uint64) *Partition {
 	if shard == metadataShard {
-		return c.metadata
+		return c.meta()
 	}
 	c.mu.RLock()
 	defer c.mu.RUnlock()

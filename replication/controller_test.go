@@ -132,7 +132,7 @@ func (k *testCluster) checkWhole() {
 // settled waits until the replicas agree with what is recorded.
 func (k *testCluster) settled() {
 	k.t.Helper()
-	at := k.c.metadata.HighWatermark()
+	at := k.c.meta().HighWatermark()
 	if err := k.c.await(testContext(k.t), func() bool { return k.c.mu.settled >= at && !k.c.mu.troubled }); err != nil {
 		k.t.Error(err)
 	}
@@ -204,7 +204,7 @@ func TestTopicRefused(t *testing.T) {
 	k := openCluster(t, vfs.NewMem())
 	k.create("my.topic", 2, map[string]string{"retention.ms": "1000"})
 	before, _ := k.c.Topic("my.topic")
-	end := k.c.metadata.HighWatermark()
+	end := k.c.meta().HighWatermark()
 	create := func(name string, partitions int, config map[string]string) error {
 		_, err := k.c.CreateTopic(ctx, TopicSpec{Name: name, Partitions: partitions, Config: config})
 		return err
@@ -238,7 +238,7 @@ func TestTopicRefused(t *testing.T) {
 			t.Errorf("%s: %v", c.what, c.err)
 		}
 	}
-	if hw := k.c.metadata.HighWatermark(); hw != end {
+	if hw := k.c.meta().HighWatermark(); hw != end {
 		t.Errorf("%d records were written", hw-end)
 	}
 	for range 2 {
@@ -428,14 +428,14 @@ func TestTopicChangeOfUnknownFate(t *testing.T) {
 	g := &gate{}
 	k := openCluster(t, vfs.Inject(vfs.NewMem(), g.fault))
 	k.create("t", 1, nil)
-	writable(t, k.c.metadata)
+	writable(t, k.c.meta())
 	lost := func(change func(context.Context) error) {
 		t.Helper()
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
-		end := k.c.metadata.EndOffset()
+		end := k.c.meta().EndOffset()
 		held, open := g.shut(func(op vfs.Op, name string) bool {
-			return op == vfs.OpSync && strings.Contains(name, "journal") && k.c.metadata.EndOffset() > end
+			return op == vfs.OpSync && strings.Contains(name, "journal") && k.c.meta().EndOffset() > end
 		})
 		done := make(chan error, 1)
 		go func() { done <- change(ctx) }()

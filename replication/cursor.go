@@ -35,6 +35,7 @@ func (c *Cursor) Read(dst []byte, offset int64, maxBytes int) ([]byte, error) {
 		return dst, c.p.whyStopped()
 	}
 	if err != nil {
+		c.p.suspectError(offset, err)
 		return dst, fmt.Errorf("reading %s at %d: %w", c.p.name(), offset, err)
 	}
 	return out, nil

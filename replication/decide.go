@@ -49,8 +49,8 @@ func (c *Controller) catchUp(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
-	if c.metadata.Epoch() == 0 {
-		return fmt.Errorf("%w: %s", ErrNotLeader, c.metadata.name())
+	if c.meta().Epoch() == 0 {
+		return fmt.Errorf("%w: %s", ErrNotLeader, c.meta().name())
 	}
 	if err := c.read(ctx); err != nil {
 		return err
@@ -85,7 +85,7 @@ var decisions = sync.OnceValue(func() map[string]decision {
 		takes("alter-topic", (*Controller).alterTopic), takes("add-partitions", (*Controller).addPartitions),
 		takes("producer-ids", (*Controller).producerIDs), takes("register", (*Controller).registerNode),
 		takes("reassign", (*Controller).reassign), takes("node-mode", (*Controller).setNodeMode),
-		takes("report-lost", (*Controller).replicaLost),
+		takes("report-lost", (*Controller).replicaLost), takes("recover-partition", (*Controller).recoverPartition),
 	} {
 		m[d.name] = d
 	}
@@ -120,10 +120,12 @@ func (c *Controller) serve() {
 	c.host.serve(requestGroup, c.answerGroup)
 	c.host.serve(requestStep, c.answerStep)
 	c.host.serve(requestKickOff, c.answerKickOff)
+	c.host.serve(requestReplica, c.answerReplica)
+	c.host.serve(requestRebuild, c.answerRebuild)
 }
 
 func (c *Controller) unserve() {
-	for _, k := range []requestKind{requestDecide, requestPrepare, requestGroup, requestStep, requestKickOff} {
+	for _, k := range []requestKind{requestDecide, requestPrepare, requestGroup, requestStep, requestKickOff, requestReplica, requestRebuild} {
 		c.host.serve(k, nil)
 	}
 }
@@ -177,7 +179,7 @@ func askOnce[Q, R any](ctx context.Context, c *Controller, name string, q Q, do 
 	leader, ok := c.leaderNode()
 	switch {
 	case !ok:
-		if state, cause := c.metadata.State(); state.stopped() && cause != nil {
+		if state, cause := c.meta().State(); state.stopped() && cause != nil {
 			return r, cause
 		}
 		return r, fmt.Errorf("%w: nobody leads %s", ErrNotLeader, MetadataTopic)

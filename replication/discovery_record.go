@@ -30,6 +30,8 @@ type peerInfo struct {
 	Phase   gossipPhase
 	Addr    string // where the node listens: any text that dial understands
 	Rack    string
+
+	Generation uint64 // of the cluster
 }
 
 const (
@@ -66,7 +68,7 @@ func (p peerInfo) valid() error {
 
 // encodePeer writes what memberlist carries for a node:
 //
-//	version 1 | phase 1 | node 4 | dir 16 | cluster 16 | len 1 | addr | len 1 | rack | more | crc32c 4
+//	version 1 | phase 1 | node 4 | dir 16 | cluster 16 | len 1 | addr | len 1 | rack | generation 8 | more | crc32c 4
 //
 // Integers are big-endian; the sum covers all before it. A reader skips "more", so that a field can be added; a change that old readers
 // must not skip gets a new version.
@@ -80,6 +82,9 @@ func encodePeer(p peerInfo) []byte {
 	b = append(b, p.Addr...)
 	b = append(b, byte(len(p.Rack)))
 	b = append(b, p.Rack...)
+	if p.Generation != 0 { // left out: 0
+		b = binary.BigEndian.AppendUint64(b, p.Generation)
+	}
 	return binary.BigEndian.AppendUint32(b, peerSum(b))
 }
 
@@ -103,7 +108,10 @@ func decodePeer(b []byte) (peerInfo, error) {
 	var ok bool
 	rest := body[peerFixed-1:]
 	if p.Addr, rest, ok = peerText(rest); ok {
-		p.Rack, _, ok = peerText(rest)
+		p.Rack, rest, ok = peerText(rest)
+	}
+	if ok && len(rest) >= 8 {
+		p.Generation = binary.BigEndian.Uint64(rest)
 	}
 	if !ok {
 		return peerInfo{}, fmt.Errorf("%w: it is cut short", errPeerRecord)

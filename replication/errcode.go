@@ -37,6 +37,7 @@ var errorCodes = []struct {
 	{20, ErrUnknownNode},
 	{21, ErrNotEnoughReplicas},
 	{23, ErrMembership},
+	{24, ErrMajority},
 	{30, segment.ErrCompacted},
 	{31, segment.ErrUnavailable},
 	{32, segment.ErrCorrupt},

@@ -16,6 +16,7 @@ const (
 	EventTailCut         EventKind = "tail-cut"         // recovery cut a torn tail that was never acknowledged as durable
 	EventUnsyncedLost    EventKind = "unsynced-at-risk" // the machine went down under fsync interval: acknowledged records above the offset may be gone
 	EventQuarantined     EventKind = "quarantined"      // damage was found; the replica does not run
+	EventDamaged         EventKind = "damaged"          // damage was found; the replica goes on with what is good
 	EventReplicaFailed   EventKind = "replica-failed"   // a write or sync failed; the replica takes no more
 	EventReplicaRestart  EventKind = "replica-restart"  // a replica stopped by a full disk runs again
 	EventDiskFull        EventKind = "disk-full"        // free space fell below the reserve
@@ -27,6 +28,7 @@ const (
 	EventCatchUp         EventKind = "catch-up"         // a replica is being brought up to date with the log of another node
 	EventCatchUpDone     EventKind = "catch-up-done"    // and is so now
 	EventCatchUpFailed   EventKind = "catch-up-failed"  // it was cut off; what came is kept, and it will be tried again
+	EventRecovered       EventKind = "recovered"        // a partition without a majority goes on from one replica's log, which ends at the offset
 	EventOrphan          EventKind = "orphan"           // a replica's folder belongs to no topic; it was left alone
 )
 

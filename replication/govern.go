@@ -33,7 +33,7 @@ func (c *Controller) wakeGovernor() {
 func (c *Controller) govern() {
 	timer := time.NewTimer(governBusy)
 	defer timer.Stop()
-	balanced := time.Now()
+	balanced, led := time.Now(), time.Now()
 	for {
 		changed := c.Changed()
 		select {
@@ -45,8 +45,15 @@ func (c *Controller) govern() {
 		}
 		c.host.addresses(c.Nodes())
 		c.reportLost(c.ctx)
+		if _, ok := c.leaderNode(); ok {
+			led = time.Now()
+		}
+		if err := c.renewMetadata(c.ctx, led); err != nil && c.ctx.Err() == nil {
+			c.host.logger.Info("this node's replica of the metadata is not replaced yet", "err", err)
+		}
 		next := governIdle
-		if c.metadata.Epoch() != 0 {
+		if c.meta().Epoch() != 0 {
+			c.recoverLossy(c.ctx)
 			if c.governRound(c.ctx) {
 				next = governBusy
 			}
@@ -137,7 +144,7 @@ func (c *Controller) forming() bool {
 
 // learnsUnknownLocked says whether Raft may not know yet of a learner of the metadata that the record has.
 func (c *Controller) learnsUnknownLocked(a PartitionAssignment) bool {
-	if c.metadata.r == nil {
+	if c.meta().r == nil {
 		return false
 	}
 	c.governed.Lock()
@@ -409,12 +416,16 @@ func (c *Controller) reportLost(ctx context.Context) {
 	c.mu.RLock()
 	var lost []lostRequest
 	for _, p := range c.mu.partitions {
-		if why := p.lost(); why != nil {
+		why, stays := p.lost(), false
+		if why == nil {
+			why, stays = p.Damage(), true
+		}
+		if why != nil {
 			_, a, ok := c.mu.partition(p.spec.Shard)
 			if ok && slices.ContainsFunc(a.Replicas, func(r ReplicaAssignment) bool {
 				return r.Replica == p.spec.Replica && r.Role != RoleLost && r.Role != RoleLeaving
 			}) && len(a.Replicas) > 1 {
-				lost = append(lost, lostRequest{p.spec.Shard, p.spec.Replica, why.Error()})
+				lost = append(lost, lostRequest{Shard: p.spec.Shard, Replica: p.spec.Replica, Why: why.Error(), Stays: stays, Lossy: errors.Is(why, errLossyTail)})
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package replication
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,13 +70,17 @@ type HostConfig struct {
 	// CatchUpBytesPerSecond bounds what this node sends to replicas that it brings up to date, together. Default: 0, no bound; otherwise at least
 	// 64 KiB/s.
 	CatchUpBytesPerSecond int64
+	// ScrubBytesPerSecond is how fast the logs are read, in turn, to find damage. Default: DefaultScrubBytesPerSecond; negative: they are not.
+	ScrubBytesPerSecond int64
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time
 
 	// Address is where other nodes reach this one, Rack where it stands. Both are told to the cluster.
 	Address, Rack string
 
-	peers *peers // nil: a node alone
+	peers     *peers        // nil: a node alone
+	bootID    string        // of the machine; empty: as the system says
+	scrubRest time.Duration // between the begins of two rounds of the scrubber
 }
 
 // The bounds and defaults of HostConfig.
@@ -109,6 +114,7 @@ func (c *HostConfig) ensureDefaults() {
 		c.ReplicaLagTimeMax = DefaultReplicaLagTimeMax
 	}
 	c.ReplicaLagTimeMax = min(max(c.ReplicaLagTimeMax, MinReplicaLagTimeMax), MaxReplicaLagTimeMax)
+	c.ensureScrubDefaults()
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -137,6 +143,7 @@ type Host struct {
 	peerStates peerWatchers
 	leadership leadershipWatchers
 	isr        *isr
+	scrubber   *scrubber
 	failover   *failover
 
 	ctx    context.Context
@@ -163,7 +170,7 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	shrinkQueues()
 	ctx, cancel := context.WithCancel(context.Background())
 	h := &Host{
-		cfg: cfg, logger: cfg.Logger, bootID: readBootID(), name: nodeName(cfg.Node.ID),
+		cfg: cfg, logger: cfg.Logger, bootID: cmp.Or(cfg.bootID, readBootID()), scrubber: newScrubber(), name: nodeName(cfg.Node.ID),
 		disk:      disk{fs: cfg.FS, dir: cfg.Dir, reserve: cfg.DiskReserve},
 		elections: newElections(), keeper: keeper{wake: make(chan struct{}, 1)}, isr: newISR(), failover: newFailover(),
 		ctx: ctx, cancel: cancel, campaignWake: make(chan struct{}, 1), done: make(chan struct{}),
@@ -192,6 +199,7 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	h.tasks.Go(h.keep)
 	h.tasks.Go(h.housekeep)
 	h.tasks.Go(h.campaign)
+	h.startScrub()
 	h.tasks.Go(h.watchReplicas)
 	h.startFailover()
 	return h, nil
@@ -238,7 +246,10 @@ func readBootID() string {
 	return strings.TrimSpace(string(b))
 }
 
-const partitionsDir = "partitions"
+const (
+	partitionsDir = "partitions"
+	journalName   = "journal"
+)
 
 func (h *Host) replicaDir(k segment.Key) string {
 	return filepath.Join(h.cfg.Dir, partitionsDir, fmt.Sprintf("%d-%d", k.Shard, k.Replica))
@@ -272,7 +283,7 @@ func (h *Host) openFiles() error {
 		return nil
 	}
 	j, stats, err := segment.OpenJournal(segment.JournalOptions{
-		FS: h.cfg.FS, Path: filepath.Join(h.cfg.Dir, "journal"), HalfBytes: h.cfg.JournalBytes / 2, Logger: h.logger,
+		FS: h.cfg.FS, Path: filepath.Join(h.cfg.Dir, journalName), HalfBytes: h.cfg.JournalBytes / 2, Logger: h.logger,
 	}, h.db)
 	if err != nil {
 		return err
@@ -374,6 +385,10 @@ func (h *Host) StartPartition(spec PartitionSpec, create bool) (*Partition, erro
 		h.forget(p)
 		return nil, err
 	}
+	if p.lossy && p.r.hasPeers() {
+		p.setAside(errLossyTail)
+		return p, nil
+	}
 	if err := p.startRaft(); err != nil {
 		err = errors.Join(err, p.r.closeFiles(false))
 		p.r = nil
@@ -392,12 +407,6 @@ func (h *Host) forget(p *Partition) {
 	delete(h.mu.partitions, p.spec.Shard)
 	delete(h.mu.full, p.spec.Shard)
 	delete(h.mu.campaign, p)
-}
-
-// quarantines says whether an error at open concerns this replica's files alone.
-func quarantines(err error) bool {
-	return errors.Is(err, segment.ErrCorrupt) || errors.Is(err, segment.ErrForeign) || errors.Is(err, errLostEntries) ||
-		errors.Is(err, fs.ErrNotExist) || errors.Is(err, errReplay)
 }
 
 // startRaft starts the group of a replica whose files are open.
@@ -586,12 +595,4 @@ func (h *Host) restartFull() {
 		h.mu.full[p.spec.Shard] = p
 		h.mu.Unlock()
 	}
-}
-
-// JournalStats returns the journal's counters; ok is false when there is none.
-func (h *Host) JournalStats() (segment.JournalStats, bool) {
-	if h.db.journal == nil {
-		return segment.JournalStats{}, false
-	}
-	return h.db.journal.Stats(), true
 }

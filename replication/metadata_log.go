@@ -12,8 +12,20 @@ import (
 
 // The metadata partition as a log: how the controller writes records and every node follows them.
 
-// read folds what is committed and not yet read.
+// read folds what is committed and not yet read. errMetadataDamaged says that this node's copy is not what was written.
 func (c *Controller) read(context.Context) error {
+	err := c.readOn()
+	if errors.Is(err, segment.ErrCorrupt) || errors.Is(err, batch.ErrCorrupt) {
+		c.mu.RLock()
+		next := c.mu.next
+		c.mu.RUnlock()
+		c.meta().Suspect(next)
+		return fmt.Errorf("%w: %w", errMetadataDamaged, err)
+	}
+	return err
+}
+
+func (c *Controller) readOn() error {
 	c.reader.Lock()
 	defer c.reader.Unlock()
 	var r batch.Reader
@@ -21,7 +33,7 @@ func (c *Controller) read(context.Context) error {
 		c.mu.RLock()
 		next := c.mu.next
 		c.mu.RUnlock()
-		if next >= c.metadata.HighWatermark() {
+		if next >= c.meta().HighWatermark() {
 			return nil
 		}
 		buf, err := c.reader.cursor.Read(c.reader.buf[:0], next, metadataReadSize)
@@ -71,9 +83,11 @@ func (c *Controller) fold(r *batch.Reader, next int64) error {
 
 // fresh waits until this node knows all that was committed when it was called.
 func (c *Controller) fresh(ctx context.Context) error {
+	led := time.Now()
 	for asked := time.Now(); ; {
 		err := error(errNoLeader)
 		if _, ok := c.leaderNode(); ok { // before there is one, dragonboat answers with the end of the time only
+			led = time.Now()
 			attempt, cancel := context.WithTimeout(ctx, freshAttempt)
 			err = c.host.guard.readIndex(attempt, metadataShard, freshAttempt)
 			cancel()
@@ -81,7 +95,10 @@ func (c *Controller) fresh(ctx context.Context) error {
 		if err == nil {
 			return c.read(ctx)
 		}
-		if state, cause := c.metadata.State(); state.stopped() {
+		if err := c.renewMetadata(ctx, led); err != nil {
+			c.host.logger.Debug("this node's replica of the metadata may not count", "err", err)
+		}
+		if state, cause := c.meta().State(); state.stopped() {
 			return fmt.Errorf("replication: the cluster's metadata is not available: %w", cmpError(cause, ErrClosed))
 		}
 		if time.Since(asked) > refusedEvery {
@@ -146,9 +163,9 @@ func (c *Controller) write(ctx context.Context, records ...metadataRecord) error
 			return err
 		}
 		freed := make(chan struct{}, 1)
-		cancel := c.metadata.Notify(freed)
+		cancel := c.meta().Notify(freed)
 		done := make(chan AppendResult, 1)
-		c.metadata.Append(b, AppendOptions{Acks: AcksAll}, func(res AppendResult) { done <- res })
+		c.meta().Append(b, AppendOptions{Acks: AcksAll}, func(res AppendResult) { done <- res })
 		retry, err := c.awaitRecord(ctx, done, freed)
 		cancel()
 		if !retry {

@@ -2,6 +2,7 @@ package replication
 
 import (
 	"crypto/rand"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/billetlog/billet/internal/vfs"
 	"github.com/billetlog/billet/segment"
+	"github.com/billetlog/billet/transport"
 )
 
 // NodeIdentity is who a directory belongs to.
@@ -25,11 +27,28 @@ type NodeIdentity struct {
 	Opens uint64
 	// Forming are the nodes that form the cluster together, this one among them, until its metadata partition exists here.
 	Forming []int32
-	Formed  bool // the cluster's metadata partition exists here: if its files are missing they were lost
+	// Generation tells the cluster from what it was before its metadata was recovered without a majority. Nodes of different ones do not meet.
+	Generation uint64
+	Recovered  bool // this directory's metadata was recovered, and its records do not say so yet
+	Formed     bool // the cluster's metadata partition exists here: if its files are missing they were lost
 }
 
 // ClusterID is the cluster's id as text.
 func (n NodeIdentity) ClusterID() string { return hex.EncodeToString(n.Cluster[:]) }
+
+// network is what the transport takes for the cluster's id: another one for each generation, so that the generations cannot reach each other.
+func (n NodeIdentity) network() transport.ClusterID { return networkID(n.Cluster, n.Generation) }
+
+func networkID(cluster [16]byte, generation uint64) transport.ClusterID {
+	if generation == 0 {
+		return cluster
+	}
+	b := binary.BigEndian.AppendUint64(cluster[:], generation)
+	var id transport.ClusterID
+	binary.BigEndian.PutUint64(id[:], xxhash.Sum64(append(b, 0)))
+	binary.BigEndian.PutUint64(id[8:], xxhash.Sum64(append(b, 1)))
+	return id
+}
 
 // The file `meta` in the node's directory: one line of JSON, then the xxhash64 of that line in hexadecimal on a line of its own.
 type metaFile struct {
@@ -40,6 +59,9 @@ type metaFile struct {
 	Opens   uint64  `json:"opens"`
 	Forming []int32 `json:"forming,omitempty"`
 	Formed  bool    `json:"formed"`
+
+	Generation uint64 `json:"generation,omitempty"`
+	Recovered  bool   `json:"recovered,omitempty"`
 }
 
 const (
@@ -94,6 +116,7 @@ func SaveNode(fsys vfs.FS, dir string, n NodeIdentity) error {
 func encodeMeta(n NodeIdentity) []byte {
 	line, _ := json.Marshal(metaFile{ // plain fields always encode
 		Format: metaFormat, Cluster: n.ClusterID(), Node: n.ID, Dir: hex.EncodeToString(n.Dir[:]), Opens: n.Opens, Forming: n.Forming, Formed: n.Formed,
+		Generation: n.Generation, Recovered: n.Recovered,
 	})
 	return fmt.Appendf(nil, "%s\n%016x\n", line, xxhash.Sum64(line))
 }
@@ -116,7 +139,7 @@ func decodeMeta(b []byte) (NodeIdentity, error) {
 	if m.Format != metaFormat {
 		return NodeIdentity{}, fmt.Errorf("format %d, this version knows %d: use a newer one", m.Format, metaFormat)
 	}
-	n := NodeIdentity{ID: m.Node, Opens: m.Opens, Forming: m.Forming, Formed: m.Formed}
+	n := NodeIdentity{ID: m.Node, Opens: m.Opens, Forming: m.Forming, Formed: m.Formed, Generation: m.Generation, Recovered: m.Recovered}
 	if err := decodeID(&n.Cluster, m.Cluster); err != nil {
 		return NodeIdentity{}, fmt.Errorf("cluster id %q: %w", m.Cluster, errMeta)
 	}

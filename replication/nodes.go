@@ -17,6 +17,8 @@ type registration struct {
 	Address string `json:"address,omitempty"`
 	Rack    string `json:"rack,omitempty"`
 	Holds   uint64 `json:"holds,omitempty"` // its replica of the metadata, 0 when it has none
+	Lost    uint64 `json:"lost,omitempty"`  // the one that it had and that is damaged
+	Stays   bool   `json:"stays,omitempty"` // that one takes part until it is removed
 }
 
 // registered is what it is told.
@@ -67,9 +69,16 @@ func (c *Controller) registerNode(ctx context.Context, q registration) (out regi
 			if c.answers(ctx, old) {
 				return fmt.Errorf("%w: %d, by another node at %s: choose another NodeID", ErrNodeExists, n.ID, old.Address)
 			}
-			records = c.lostRecords(n.ID, false)
+			records = c.lostRecords(n.ID, RoleLost, false)
+		case q.Lost != 0 && q.Lost == c.metadataReplicaOf(n.ID):
+			n.Mode = old.Mode
+			role := RoleLost
+			if q.Stays {
+				role = RoleLeaving
+			}
+			records = c.lostRecords(n.ID, role, true)
 		case voter != 0 && voter != q.Holds: // it may have voted, and does not know
-			records = c.lostRecords(n.ID, true)
+			records = c.lostRecords(n.ID, RoleLost, true)
 		case known && old.Mode != NodeRemoved:
 			n.Mode = old.Mode
 		}
@@ -100,7 +109,7 @@ func (c *Controller) answers(ctx context.Context, n NodeState) bool {
 }
 
 // lostRecords are those of all partitions, or of the metadata alone, that had a replica on a node whose disk is gone.
-func (c *Controller) lostRecords(node int32, metadata bool) (out []metadataRecord) {
+func (c *Controller) lostRecords(node int32, role Role, metadata bool) (out []metadataRecord) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	for _, t := range c.mu.topicsByName() {
@@ -109,7 +118,7 @@ func (c *Controller) lostRecords(node int32, metadata bool) (out []metadataRecor
 			continue
 		}
 		for _, a := range t.Partitions {
-			if b, ok := a.lose(func(r ReplicaAssignment) bool { return r.Node == node }); ok {
+			if b, ok := a.lose(role, func(r ReplicaAssignment) bool { return r.Node == node }); ok {
 				changed = changed.with(b)
 			}
 		}
@@ -120,13 +129,13 @@ func (c *Controller) lostRecords(node int32, metadata bool) (out []metadataRecor
 	return out
 }
 
-// lose marks replicas as lost; ok is false when nothing changed. A target brings a new one to the node.
-func (a PartitionAssignment) lose(which func(ReplicaAssignment) bool) (_ PartitionAssignment, ok bool) {
+// lose gives replicas the role of those that are lost, or leave; ok is false when nothing changed. A target brings a new one to the node.
+func (a PartitionAssignment) lose(role Role, which func(ReplicaAssignment) bool) (_ PartitionAssignment, ok bool) {
 	target := placedOn(a)
 	a.Replicas = slices.Clone(a.Replicas)
 	for i, r := range a.Replicas {
 		if which(r) && r.Role != RoleLost && r.Role != RoleLeaving {
-			a.Replicas[i].Role, ok = RoleLost, true
+			a.Replicas[i].Role, ok = role, true
 		}
 	}
 	if ok && a.Target == nil && a.Shard != metadataShard {
@@ -416,10 +425,20 @@ type lostRequest struct {
 	Shard   uint64 `json:"shard"`
 	Replica uint64 `json:"replica"`
 	Why     string `json:"why"`
+	Stays   bool   `json:"stays,omitempty"` // it takes part until it is removed: the others could not do without it
+	Lossy   bool   `json:"lossy,omitempty"` // nothing is wrong with it but that it may lack records at the end
 }
 
 // replicaLost notes that a node's replica is damaged or gone, if others have the data.
 func (c *Controller) replicaLost(ctx context.Context, q lostRequest) (nothing, error) {
+	if q.Lossy && !c.ledWithout(ctx, q) {
+		c.noteLossy(q.Shard) // its log may be the best that there is
+		return nothing{}, nil
+	}
+	role := RoleLost
+	if q.Stays {
+		role = RoleLeaving
+	}
 	err := c.decide(ctx, func(ctx context.Context) error {
 		c.mu.RLock()
 		t, a, ok := c.mu.partition(q.Shard)
@@ -427,13 +446,25 @@ func (c *Controller) replicaLost(ctx context.Context, q lostRequest) (nothing, e
 		if !ok || len(a.Replicas) < 2 {
 			return nil
 		}
-		b, ok := a.lose(func(r ReplicaAssignment) bool { return r.Replica == q.Replica })
+		b, ok := a.lose(role, func(r ReplicaAssignment) bool { return r.Replica == q.Replica })
 		if !ok {
 			return nil
 		}
-		c.host.logger.Warn("a replica was lost and is replaced", "partition", fmt.Sprintf("%s-%d", t.Name, a.Partition), "node", nodeOf(q.Replica), "why", q.Why)
+		c.host.logger.Warn("a replica is lost or damaged and is replaced", "partition", fmt.Sprintf("%s-%d", t.Name, a.Partition), "node", nodeOf(q.Replica), "why", q.Why)
 		return c.write(ctx, topicRecord(t.with(b), false))
 	})
 	c.wakeGovernor()
 	return nothing{}, err
+}
+
+// ledWithout says whether a group has a leader other than a replica.
+func (c *Controller) ledWithout(ctx context.Context, q lostRequest) bool {
+	c.mu.RLock()
+	_, a, ok := c.mu.partition(q.Shard)
+	c.mu.RUnlock()
+	if !ok {
+		return false
+	}
+	g, _, err := c.groupOf(ctx, *a)
+	return err == nil && g.Leader != q.Replica
 }

@@ -79,7 +79,7 @@ func TestFormingChangesNoVoters(t *testing.T) {
 	all[0].until("three voters", metadataVoters3)
 	for _, m := range all {
 		c := m.Controller
-		if c.metadata.Epoch() == 0 {
+		if c.meta().Epoch() == 0 {
 			continue
 		}
 		c.mu.Lock()

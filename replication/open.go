@@ -14,6 +14,7 @@ import (
 
 var (
 	errLostEntries = errors.New("replication: entries that were committed are missing")
+	errLossyTail   = errors.New("replication: the machine went down under fsync interval: acknowledged records may be missing at the end")
 	errReplay      = errors.New("replication: the journal's records could not be written into the files")
 )
 
@@ -178,6 +179,7 @@ func (p *Partition) reportRecovery(slot segment.Slot, log *segment.Log, rec segm
 		e.Detail = "the machine went down; records acknowledged within flush.ms before that may be gone"
 		h.logger.Warn("the machine went down under fsync interval: the newest records may be gone", "partition", p.name(), "end", e.Offset)
 		h.emit(e)
+		p.lossy = true
 	}
 }
 
@@ -323,4 +325,10 @@ func (h *Host) PrepareReplica(spec PartitionSpec) error {
 	p := &Partition{host: h, spec: spec}
 	p.settings.Store(&spec.Settings)
 	return p.createFiles(newReplica(h, spec.key(), p))
+}
+
+// quarantines says whether an error at open concerns this replica's files alone.
+func quarantines(err error) bool {
+	return errors.Is(err, segment.ErrCorrupt) || errors.Is(err, segment.ErrForeign) || errors.Is(err, errLostEntries) ||
+		errors.Is(err, fs.ErrNotExist) || errors.Is(err, errReplay)
 }

@@ -61,7 +61,8 @@ type Partition struct {
 	ctx    context.Context // ends when the partition is removed or the host closes
 	cancel context.CancelFunc
 
-	r       *replica // nil when quarantined
+	r       *replica // nil when its files could not be opened
+	lossy   bool     // it lost its machine under fsync interval before it was opened
 	session *client.Session
 	machine atomic.Pointer[machine]
 
@@ -75,6 +76,7 @@ type Partition struct {
 	inSync   atomic.Int32             // voters in sync, at the last look
 	holding  atomic.Int32             // how many answers mu.held keeps
 	voting   atomic.Pointer[[]uint64] // the voters, sorted
+	damage   atomic.Pointer[error]    // the first that was found in the files
 
 	// append is the append lock: batches get their offsets and are proposed under it, so that one proposes at a time.
 	append struct {
@@ -367,6 +369,10 @@ func (p *Partition) onLatched(cause error) {
 // itself when a write found the disk full. What a failed sync has lost is not known, so the files are opened again with the host only.
 func (p *Partition) fail(cause error) {
 	p.intake.stop(cause)
+	if errors.Is(cause, errDamaged) {
+		p.failDamaged(cause)
+		return
+	}
 	full := isDiskFull(cause) && !errors.Is(cause, errSync)
 	err := fmt.Errorf("%w: %s: %w", ErrFailed, p.name(), cause)
 	if full {

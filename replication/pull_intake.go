@@ -181,7 +181,7 @@ func (p *Partition) receive(ctx context.Context, from int32, o *offer, start tim
 	p.intake.mu.Lock()
 	p.intake.mu.importer, p.intake.mu.now = im, CatchUp{From: from, Index: o.Index, Since: start}
 	p.intake.mu.Unlock()
-	if err := p.pullAll(ctx, from, o.ID, im); err != nil {
+	if err := p.pullAll(ctx, from, o, im); err != nil {
 		return err
 	}
 	if err := im.Finish(segment.Checkpoint{Index: o.Index, Term: o.Term, Offset: o.Extent.EndOffset, Payload: o.fold}); err != nil {
@@ -199,14 +199,14 @@ func cause(ctx context.Context, err error) error {
 }
 
 // pullAll pulls all that is missing. What breaks is asked for again while bytes come.
-func (p *Partition) pullAll(ctx context.Context, from int32, id uint64, im *segment.Importer) error {
+func (p *Partition) pullAll(ctx context.Context, from int32, o *offer, im *segment.Importer) error {
 	wait, moved := pullBackoffMin, time.Now()
 	for {
 		n, offset, length, ok := im.Next()
 		if !ok {
 			return cause(ctx, nil)
 		}
-		kept, fatal, err := p.pullRange(ctx, from, im, transport.PullRequest{Payload: pullName(id, n), Offset: offset, Length: length})
+		kept, fatal, err := p.pullRange(ctx, from, im, transport.PullRequest{Payload: pullName(o.ID, n), Offset: offset, Length: length})
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -219,6 +219,9 @@ func (p *Partition) pullAll(ctx context.Context, from int32, id uint64, im *segm
 		}
 		if err == nil {
 			continue
+		}
+		if errors.Is(err, segment.ErrCorrupt) && n < len(o.Extent.Segments) {
+			p.host.tellSuspect(ctx, from, suspectRequest{o.Shard, o.From, o.Extent.Segments[n].BaseOffset})
 		}
 		p.host.logger.Debug("a pull broke", "partition", p.name(), "node", from, "kept", kept, "err", err)
 		timer := time.NewTimer(wait)

@@ -243,7 +243,7 @@ func (r *Router) drop(route *Route) {
 		delete(r.mu.routes, route.key)
 	}
 	r.mu.Unlock()
-	r.table.forget(route.shard)
+	r.table.forget(route.shard.Load())
 }
 
 // replicaOf finds this node's replica that a request is for.

@@ -58,7 +58,7 @@ func (r *Route) Info() RouteInfo {
 		i.Size, i.Unsynced = local.Size(), local.Unsynced()
 	}
 	var isr []uint64
-	switch e, ok := r.router.table.lookup(r.shard); {
+	switch e, ok := r.router.table.lookup(r.shard.Load()); {
 	case r.router.alone && leader.node > 0:
 		isr = []uint64{leader.replica}
 	case ok && e.epoch == leader.epoch:

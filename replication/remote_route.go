@@ -16,7 +16,7 @@ type Route struct {
 	router *Router
 	key    wirePartition
 	topic  string
-	shard  uint64
+	shard  atomic.Uint64 // another one once the partition was recovered
 
 	// here is this node's replica while it leads, and always on a node without a network.
 	here atomic.Pointer[Partition]
@@ -67,7 +67,8 @@ type routeSub struct {
 }
 
 func newRoute(r *Router, key wirePartition, topic string, a PartitionAssignment) *Route {
-	route := &Route{router: r, key: key, topic: topic, shard: a.Shard}
+	route := &Route{router: r, key: key, topic: topic}
+	route.shard.Store(a.Shard)
 	route.mu.subs = map[int]*routeSub{}
 	route.mu.changed = make(chan struct{})
 	route.mu.since = time.Now()
@@ -96,6 +97,7 @@ func (r *Route) retarget() {
 		}
 		return
 	}
+	r.shard.Store(a.Shard)
 	local := r.router.dir.replica(r.topic, r.key.number)
 	if r.router.alone && local != nil {
 		r.mu.Lock()
@@ -249,9 +251,9 @@ func (r *Route) tenureLocked() *tenure {
 
 // refused takes what a node says that was taken for the leader and is not: who leads, if it knows.
 func (r *Route) refused(by wireLeader, hint wireLeader) {
-	r.router.table.deny(r.shard, by.node, by.epoch)
+	r.router.table.deny(r.shard.Load(), by.node, by.epoch)
 	if hint.node != by.node || hint.epoch > by.epoch {
-		r.router.table.hint(r.key, r.shard, hint)
+		r.router.table.hint(r.key, r.shard.Load(), hint)
 	}
 	r.retarget()
 }
@@ -327,7 +329,7 @@ func (r *Route) askWhoLeads(node int32) (found bool) {
 	if err != nil || a.leader.node == 0 {
 		return false
 	}
-	r.router.table.hint(r.key, r.shard, a.leader)
+	r.router.table.hint(r.key, r.shard.Load(), a.leader)
 	r.retarget()
 	return true
 }

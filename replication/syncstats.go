@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/billetlog/billet/internal/vfs"
+	"github.com/billetlog/billet/segment"
 )
 
 // SyncStats sums up the fdatasyncs of a node since it was opened: those of segments, slots and the journal.
@@ -93,6 +94,14 @@ func (f *timedFile) SyncData() error {
 
 // errSync marks what a failed sync returned: the system may have dropped the bytes, whatever a later one says.
 var errSync = errors.New("replication: sync failed")
+
+// JournalStats returns the journal's counters; ok is false when there is none.
+func (h *Host) JournalStats() (segment.JournalStats, bool) {
+	if h.db.journal == nil {
+		return segment.JournalStats{}, false
+	}
+	return h.db.journal.Stats(), true
+}
 
 // SyncStats sums up the node's fdatasyncs.
 func (h *Host) SyncStats() SyncStats { return h.syncs.stats() }

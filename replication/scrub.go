@@ -1,0 +1,316 @@
+package replication
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/billetlog/billet/segment"
+)
+
+// A disk loses bytes without telling. What is read often is found damaged by its readers; everything else is read by the scrubber, slowly and in
+// turn, so that a replica's damage is known while the others are still whole.
+
+const (
+	// DefaultScrubBytesPerSecond is how fast a node reads its own logs to find damage.
+	DefaultScrubBytesPerSecond = 4 << 20
+
+	defaultScrubRest = 10 * time.Minute       // between the begins of two rounds at least
+	scrubTries       = 2                      // failed reads of a segment that make it damaged
+	scrubRetry       = 100 * time.Millisecond // between them
+	scrubPauseMax    = time.Second            // of one wait: the bound of what is owed to the pace
+	suspectsMax      = 1024                   // segments that wait to be looked at
+	damageHandOver   = 5 * time.Second        // for a damaged replica to give its leadership away
+)
+
+// errDamaged is the cause of a replica that was stopped since its files are damaged.
+var errDamaged = errors.New("replication: damage was found in the replica's files")
+
+// scrubber is where readers leave what they found wrong.
+type scrubber struct {
+	wake chan struct{} // has room for one
+
+	mu struct {
+		sync.Mutex
+		suspects map[suspect]struct{}
+	}
+	damaged atomic.Int64 // replicas in which damage was found
+}
+
+// suspect is a place whose segment has to be looked at.
+type suspect struct {
+	p      *Partition
+	offset int64
+}
+
+func (c *HostConfig) ensureScrubDefaults() {
+	if c.ScrubBytesPerSecond == 0 {
+		c.ScrubBytesPerSecond = DefaultScrubBytesPerSecond
+	}
+	if c.scrubRest == 0 {
+		c.scrubRest = defaultScrubRest
+	}
+}
+
+// startScrub starts what looks for damage.
+func (h *Host) startScrub() {
+	h.serve(requestSuspect, h.answerSuspect)
+	h.tasks.Go(h.inspect)
+	if h.cfg.ScrubBytesPerSecond > 0 {
+		h.tasks.Go(h.scrub)
+	}
+}
+
+func newScrubber() *scrubber {
+	s := &scrubber{wake: make(chan struct{}, 1)}
+	s.mu.suspects = map[suspect]struct{}{}
+	return s
+}
+
+// Suspect is told by who read the record with the offset, or the batch that begins there, that it is not what was written: the segment is verified
+// at once. It never blocks.
+func (p *Partition) Suspect(offset int64) {
+	s := p.host.scrubber
+	s.mu.Lock()
+	if len(s.mu.suspects) < suspectsMax {
+		s.mu.suspects[suspect{p, offset}] = struct{}{}
+	}
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// suspectError looks at an error of reading the log: all but those that say where the log begins and ends are taken seriously.
+func (p *Partition) suspectError(offset int64, err error) {
+	for _, fine := range []error{segment.ErrCompacted, segment.ErrUnavailable, segment.ErrClosed, context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(err, fine) {
+			return
+		}
+	}
+	p.Suspect(offset)
+}
+
+// requestSuspect tells a node that bytes that it gave are not what they should be.
+const requestSuspect requestKind = 34
+
+type suspectRequest struct {
+	Shard   uint64 `json:"shard"`
+	Replica uint64 `json:"replica"`
+	Offset  int64  `json:"offset"`
+}
+
+// tellSuspect tells a replica's node that it should look at a segment.
+func (h *Host) tellSuspect(ctx context.Context, node int32, q suspectRequest) {
+	ctx, cancel := context.WithTimeout(ctx, barrierTimeout)
+	defer cancel()
+	if _, err := h.call(ctx, node, requestSuspect, mustJSON(q)); err != nil {
+		h.logger.Debug("a node was not told of damage in what it gave", "node", node, "err", err)
+	}
+}
+
+func (h *Host) answerSuspect(_ context.Context, from int32, payload []byte) ([]byte, error) {
+	var q suspectRequest
+	if err := json.Unmarshal(payload, &q); err != nil {
+		return nil, fmt.Errorf("replication: request of node %d: %w", from, err)
+	}
+	if p := h.partitionOf(q.Shard); p != nil && p.spec.Replica == q.Replica {
+		p.Suspect(q.Offset)
+	}
+	return nil, nil
+}
+
+func (s *scrubber) take() []suspect {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]suspect, 0, len(s.mu.suspects))
+	for at := range s.mu.suspects {
+		out = append(out, at)
+	}
+	clear(s.mu.suspects)
+	return out
+}
+
+// inspect verifies what readers suspect, as fast as it can be read.
+func (h *Host) inspect() {
+	for {
+		select {
+		case <-h.ctx.Done():
+			return
+		case <-h.scrubber.wake:
+		}
+		for _, at := range h.scrubber.take() {
+			at.p.verify(h.ctx, at.offset, nil)
+		}
+	}
+}
+
+// scrub verifies all logs in turn, at the configured pace.
+func (h *Host) scrub() {
+	timer := time.NewTimer(h.cfg.scrubRest)
+	defer timer.Stop()
+	for {
+		select {
+		case <-h.ctx.Done():
+			return
+		case <-timer.C:
+		}
+		began := time.Now()
+		for _, p := range h.Partitions() {
+			p.scrub(h.ctx, h.scrubPace)
+		}
+		timer.Reset(max(h.cfg.scrubRest-time.Since(began), 0))
+	}
+}
+
+// scrubPace waits as long as reading n bytes may take.
+func (h *Host) scrubPace(n int) error {
+	owed := time.Duration(float64(n) / float64(h.cfg.ScrubBytesPerSecond) * float64(time.Second))
+	for owed > 0 {
+		wait := min(owed, scrubPauseMax)
+		owed -= wait
+		if !pause(h.ctx, wait) {
+			return h.ctx.Err()
+		}
+	}
+	return nil
+}
+
+// scrub verifies a replica segment by segment.
+func (p *Partition) scrub(ctx context.Context, pace func(n int) error) {
+	p.mu.Lock()
+	open := p.r != nil && !p.mu.state.stopped()
+	p.mu.Unlock()
+	if !open {
+		return
+	}
+	for _, s := range p.r.currentLog().Segments() {
+		if ctx.Err() != nil || p.stopped() || p.damage.Load() != nil {
+			return
+		}
+		p.verify(ctx, s.BaseOffset, pace)
+	}
+}
+
+// verify reads one segment. It holds no lock: the log may be closed or replaced meanwhile, and then its answer does not count. What is wrong is
+// wrong twice, so that one failed read is no damage.
+func (p *Partition) verify(ctx context.Context, offset int64, pace func(n int) error) {
+	if p.r == nil || p.stopped() {
+		return
+	}
+	log := p.r.currentLog()
+	var err error
+	for try := range scrubTries {
+		if try > 0 && !pause(ctx, scrubRetry) {
+			return
+		}
+		err = log.VerifySegment(ctx, offset, pace)
+		if err == nil || ctx.Err() != nil || errors.Is(err, segment.ErrClosed) {
+			return
+		}
+	}
+	if p.ctx.Err() == nil && p.r.currentLog() == log {
+		p.damaged(err)
+	}
+}
+
+// damaged takes a replica with damaged files out of service if the others can do without it. A replica whose group could not goes on with
+// what is good: its entries are whole where Raft still needs them, or it would have been stopped by that.
+func (p *Partition) damaged(err error) {
+	if p.stopped() || !p.damage.CompareAndSwap(nil, &err) {
+		return
+	}
+	p.host.scrubber.damaged.Add(1)
+	if p.dispensable() {
+		p.giveUpLeadership()
+		p.r.latch(fmt.Errorf("%w: %w", errDamaged, err))
+		return
+	}
+	e := Event{Kind: EventDamaged, Topic: p.spec.Topic, Partition: p.spec.Partition, Offset: -1, Err: err}
+	var at *segment.CorruptionError
+	if errors.As(err, &at) {
+		e.Offset = at.Offset
+	}
+	p.host.logger.Error("damage was found; what is good is served on", "partition", p.name(), "err", err)
+	p.host.emit(e)
+}
+
+// failDamaged follows the latch of a replica that was given up since its files are damaged. Reads of what is good go on.
+func (p *Partition) failDamaged(cause error) {
+	err := fmt.Errorf("%w: %s: %w", ErrQuarantined, p.name(), cause)
+	p.loseLeadership(fmt.Errorf("%w: %s: %w", ErrAmbiguous, p.name(), cause), StateQuarantined, err)
+	p.host.tellReplicaGone(p)
+	p.host.logger.Error("a damaged replica is taken out, to be replaced from the others", "partition", p.name(), "err", err)
+	p.host.emit(Event{Kind: EventQuarantined, Topic: p.spec.Topic, Partition: p.spec.Partition, Offset: -1, Err: err})
+	ctx, cancel := context.WithTimeout(p.host.ctx, snapshotTimeout)
+	defer cancel()
+	if err := p.host.stopRaft(ctx, p); err != nil {
+		p.host.logger.Warn("the group of a damaged replica did not stop", "partition", p.name(), "err", err)
+		return
+	}
+	if !p.life.TryRLock() {
+		return // being removed already
+	}
+	defer p.life.RUnlock()
+	if err := p.syncJournaled(); err != nil {
+		p.host.logger.Debug("syncing the files of a damaged replica", "partition", p.name(), "err", err)
+	}
+}
+
+// dispensable says whether the group's other voters are a quorum without this replica. The metadata's replica never is: its node would know nothing
+// new without it. It is replaced when the node is opened.
+func (p *Partition) dispensable() bool {
+	if p.spec.Shard == metadataShard {
+		return false
+	}
+	others, votes := p.others()
+	if !votes {
+		return others > 0
+	}
+	return others >= quorum(others+1)
+}
+
+// others counts the group's other voters, as far as is known here, and says whether this replica votes.
+func (p *Partition) others() (n int, votes bool) {
+	for _, id := range p.voters() {
+		if id == p.spec.Replica {
+			votes = true
+		} else {
+			n++
+		}
+	}
+	return n, votes
+}
+
+// giveUpLeadership has another replica lead, if one can, so that nobody waits for an election.
+func (p *Partition) giveUpLeadership() {
+	if p.Epoch() == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, damageHandOver)
+	defer cancel()
+	for _, id := range p.voters() {
+		if id != p.spec.Replica && p.caughtUp(id) && p.host.reachable(nodeOf(id)) {
+			if err := p.transferLeadership(ctx, id); err != nil {
+				p.host.logger.Info("a damaged replica did not give up its leadership in time", "partition", p.name(), "err", err)
+			}
+			return
+		}
+	}
+}
+
+// Damage is why the replica's files are known to be damaged, nil when they are not.
+func (p *Partition) Damage() error {
+	if err := p.damage.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// DamagedReplicas counts the replicas in which damage was found since the host was opened.
+func (h *Host) DamagedReplicas() int64 { return h.scrubber.damaged.Load() }

@@ -1,0 +1,125 @@
+package replication
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func quickScrub(c *HostConfig) { c.scrubRest, c.ScrubBytesPerSecond = 50*time.Millisecond, 64<<20 }
+
+var smallSegments = map[string]string{"segment.bytes": "1048576"}
+
+// fill produces more than two segments.
+func (h *herd) fill(topic string) (end int64) {
+	h.t.Helper()
+	value := strings.Repeat("v", 300<<10)
+	for range 8 {
+		end = h.produce(topic, value)
+	}
+	return end
+}
+
+// Damage in a sealed segment is found without anybody reading there, on the leader as on a follower; the replica is replaced, and is whole then.
+func TestScrubReplaces(t *testing.T) {
+	for _, of := range []string{"leader", "follower"} {
+		t.Run(of, func(t *testing.T) {
+			h := newHerd(t, 3, quickScrub)
+			defer h.closeAll()
+			h.topic("t", smallSegments)
+			end := h.fill("t")
+			i := h.leader("t")
+			if of == "follower" {
+				i = (i + 1) % 3
+			}
+			p := h.replica(i, "t")
+			h.eventually("all is here", func() bool { return p.HighWatermark() == end })
+			h.flip(i, p.spec.key(), p.r.currentLog().Segments(), 1)
+			h.eventually("the replica is taken out", func() bool { return h.seen(i, EventQuarantined) })
+			h.eventually("it is replaced", func() bool {
+				now := h.replica(i, "t")
+				return now != nil && now.spec.Replica != p.spec.Replica
+			})
+			end = h.produce("t", "after")
+			h.settled("t", end, 0, 1, 2)
+		})
+	}
+}
+
+// What a reader finds damaged is looked at at once, without a scrubber.
+func TestDamageFoundByReader(t *testing.T) {
+	h := newHerd(t, 3, func(c *HostConfig) { c.ScrubBytesPerSecond = -1 })
+	defer h.closeAll()
+	h.topic("t", smallSegments)
+	end := h.fill("t")
+	i := (h.leader("t") + 1) % 3
+	p := h.replica(i, "t")
+	h.eventually("all is here", func() bool { return p.HighWatermark() == end })
+	segments := p.r.currentLog().Segments()
+	h.flip(i, p.spec.key(), segments, 1)
+	p.Suspect(segments[1].BaseOffset)
+	h.eventually("it is replaced", func() bool {
+		now := h.replica(i, "t")
+		return now != nil && now.spec.Replica != p.spec.Replica
+	})
+	h.settled("t", end, 0, 1, 2)
+}
+
+// A group of one goes on with what is good.
+func TestDamageAlone(t *testing.T) {
+	h := newHerd(t, 1, quickScrub)
+	defer h.closeAll()
+	h.topic("t", smallSegments)
+	end := h.fill("t")
+	p := h.replica(0, "t")
+	segments := p.r.currentLog().Segments()
+	h.flip(0, p.spec.key(), segments, 1)
+	h.eventually("it is told", func() bool { return h.seen(0, EventDamaged) })
+	if h.seen(0, EventQuarantined) {
+		t.Error("the only replica was taken out")
+	}
+	h.produce("t", "after")
+	c := p.NewCursor()
+	defer c.Close()
+	if _, err := c.Read(nil, end, 1<<20); err != nil {
+		t.Errorf("a good batch: %v", err)
+	}
+	if p.Damage() == nil || p.host.DamagedReplicas() != 1 {
+		t.Errorf("damage is %v, %d replicas have some", p.Damage(), p.host.DamagedReplicas())
+	}
+}
+
+// In a group of two neither can be spared at once: the damaged one works on until it is removed, and comes back whole.
+func TestScrubOfTwo(t *testing.T) {
+	h := newHerd(t, 2, quickScrub)
+	defer h.closeAll()
+	h.topic("t", smallSegments)
+	end := h.fill("t")
+	i := h.leader("t")
+	p := h.replica(i, "t")
+	h.flip(i, p.spec.key(), p.r.currentLog().Segments(), 1)
+	h.eventually("it is replaced", func() bool {
+		now := h.replica(i, "t")
+		return now != nil && now.spec.Replica != p.spec.Replica
+	})
+	h.settled("t", end, 0, 1)
+}
+
+// A new replica finds that what it is given is damaged: the one that gave it is replaced, and the new one gets its log from another.
+func TestDamageFoundByPull(t *testing.T) {
+	h := newHerd(t, 4, func(c *HostConfig) { c.ScrubBytesPerSecond = -1 })
+	defer h.closeAll()
+	h.groupOn("t", smallSegments, 1, 2, 3)
+	end := h.fill("t")
+	i := h.leader("t")
+	p := h.replica(i, "t")
+	h.flip(i, p.spec.key(), p.r.currentLog().Segments(), 1)
+	if err := h.all[i].Controller.SetReplicas(testContext(t), "t", 4); err != nil {
+		t.Fatal(err)
+	}
+	h.eventually("the source is replaced", func() bool {
+		now := h.replica(i, "t")
+		return now != nil && now.spec.Replica != p.spec.Replica
+	})
+	h.settled("t", end, 0, 1, 2, 3)
+}
