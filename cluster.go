@@ -134,6 +134,7 @@ type clusterControl interface {
 	RemoveNode(ctx context.Context, id int32) error
 	SetReplicas(ctx context.Context, topic string, replicas int) error
 	Reassign(ctx context.Context, topic string, partition int32, nodes []int32) error
+	RecoverPartition(ctx context.Context, topic string, partition int32) (replication.Recovered, error)
 	ClusterID() string
 }
 

@@ -34,6 +34,10 @@ type Config struct {
 	// stored. Default 16 MiB; at least 1 MiB. Less saves memory, too little
 	// slows producers down.
 	MaxInFlightBytes int64
+	// ScrubBytesPerSecond is how fast the node reads through its own files, over
+	// and over, to find damage before somebody needs them. Default 4 MiB/s;
+	// negative: it does not.
+	ScrubBytesPerSecond int64
 	// RetentionCheckInterval is how often segments are looked through for those
 	// to delete. Default 30 s; at least 10 ms.
 	RetentionCheckInterval time.Duration

@@ -24,6 +24,9 @@ var (
 	// ErrNodeExists means that another node that is up has the same NodeID. Not
 	// retriable: give each node its own.
 	ErrNodeExists = errors.New("node id in use")
+	// ErrMajority means that a partition was not recovered, since the majority
+	// of its voters can be reached. Not retriable: it recovers by itself.
+	ErrMajority = errors.New("partition has its majority")
 	// ErrUnknownNode means that the cluster has no node of that id, or no more.
 	// Not retriable.
 	ErrUnknownNode = errors.New("unknown node")

@@ -50,6 +50,16 @@ const (
 	// EventQuarantined: damage was found in a partition's files; it is not
 	// served and its files are left as they are.
 	EventQuarantined EventKind = "quarantined"
+	// EventDamaged: damage was found in a partition's files. What is good is
+	// served on, reading the rest fails with ErrCorrupt: no other replica
+	// can take this one's place, or not yet. Offset is the first record
+	// that cannot be read, or -1.
+	EventDamaged EventKind = "damaged"
+	// EventRecovered: a partition that had lost its majority goes on from one
+	// replica's log, which ends at Offset. What was acknowledged after that
+	// is lost: RecoverPartition was called, or all machines went down at
+	// once under fsync=interval.
+	EventRecovered EventKind = "recovered"
 	// EventPartitionFailed: a write or a sync of a partition failed; it takes
 	// no more records.
 	EventPartitionFailed EventKind = "partition-failed"
@@ -115,7 +125,7 @@ func (e Event) String() string {
 // severe tells whether something was or may be lost or does not work.
 func (k EventKind) severe() bool {
 	switch k {
-	case EventUnsyncedLost, EventQuarantined, EventPartitionFailed, EventDiskFull,
+	case EventUnsyncedLost, EventQuarantined, EventDamaged, EventRecovered, EventPartitionFailed, EventDiskFull,
 		EventUnderReplicated, EventMetadataBroken, EventJournalOff, EventInternal, EventsDropped:
 		return true
 	}

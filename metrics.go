@@ -22,6 +22,8 @@ type Metrics struct {
 	DiskFull bool
 	// Cluster tells of other nodes and of replicas.
 	Cluster ClusterMetrics
+	// DamagedReplicas is in how many replicas of this node damage was found.
+	DamagedReplicas int64
 	// Producers and Consumers are how many are open.
 	Producers, Consumers int
 	// BufferedBytes is the memory of records that open Producers hold.
@@ -128,6 +130,7 @@ func (n *machineNode) metrics(m *Metrics) {
 			Checkpoints: s.Checkpoints, Stalls: s.Stalls, StallTime: s.Stall, Off: wrapSeam(s.Off)}
 	}
 	m.Syncs = SyncMetrics(n.Host.SyncStats())
+	m.DamagedReplicas = n.Host.DamagedReplicas()
 	m.DiskFree, m.DiskFull = n.Host.DiskFree()
 	for _, node := range n.Nodes() {
 		m.Cluster.Nodes++

@@ -113,6 +113,7 @@ func (p *Partition) Read(ctx context.Context, offset int64, maxRecords int) ([]R
 	for len(records) < maxRecords {
 		var ok bool
 		if records, ok, err = d.next(records, maxRecords-len(records)); err != nil {
+			suspect(p.local, d.end, err)
 			return nil, fmt.Errorf("billet: read %s/%d: %w", p.topic, p.number, err)
 		}
 		if !ok {
@@ -181,6 +182,14 @@ func readBatches(c cursor, dst []byte, log partitionLog, offset int64, maxBytes 
 		return dst[:0], &OffsetError{Offset: offset, Start: log.StartOffset(), End: log.HighWatermark()}
 	}
 	return bytes, wrapSeam(err)
+}
+
+// suspect tells the replica below that a batch is not what was written, so that its
+// file is looked at.
+func suspect(log partitionLog, offset int64, err error) {
+	if s, ok := log.(interface{ Suspect(offset int64) }); ok && errors.Is(err, ErrCorrupt) {
+		s.Suspect(offset)
+	}
 }
 
 // decoder takes records out of whole batches, checking each batch's CRC. Records

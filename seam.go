@@ -128,6 +128,7 @@ var seamErrors = []struct{ below, public error }{
 	{replication.ErrNotEnoughNodes, ErrNotEnoughNodes},
 	{replication.ErrNodeExists, ErrNodeExists},
 	{replication.ErrUnknownNode, ErrUnknownNode},
+	{replication.ErrMajority, ErrMajority},
 	{replication.ErrClosed, ErrClosed},
 	{segment.ErrForeign, ErrForeignDir},
 	{segment.ErrCorrupt, ErrCorrupt},

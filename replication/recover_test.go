@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 
 	"github.com/billetlog/billet/internal/vfs"
 	"github.com/billetlog/billet/segment"
+	"github.com/billetlog/billet/transport"
 )
 
 // groupOn creates a topic with one partition on the nodes with these ids.
@@ -239,18 +241,42 @@ func TestRecoverCluster(t *testing.T) {
 		a := h.assignment(1, MetadataTopic)
 		return len(a.Replicas) == 2 && h.all[2].Controller.meta().HighWatermark() == h.all[1].Controller.meta().HighWatermark()
 	})
-	cfg := h.config(0)
-	short, cancel := context.WithTimeout(ctx, clusterLook*10)
-	defer cancel()
-	if n, err := OpenNode(short, cfg); err == nil {
-		t.Error("a node of the old cluster came up")
-		_ = n.Close(ctx)
-	}
-	if h.all[1].Host.reachable(1) {
-		t.Error("a node of the old cluster is reached")
-	}
+	h.shutOut(0)
 	// With an empty directory it comes back.
 	h.fs[0] = vfs.NewMem()
 	h.up(0)
 	h.settled("t", end, 0, 1, 2)
+}
+
+// shutOut opens a node of the old cluster: it is told, and where it is not it comes up for nothing, since nobody lets it in.
+func (h *herd) shutOut(i int) {
+	h.t.Helper()
+	var met atomic.Int64
+	for _, m := range h.all {
+		if m != nil {
+			m.Host.peerStates.add(func(s transport.PeerState) {
+				if s.ID == int32(i+1) && s.Status == transport.PeerReachable {
+					met.Add(1)
+				}
+			})
+		}
+	}
+	for _, join := range []bool{true, false} {
+		cfg := h.config(i)
+		if !join {
+			cfg.Network.Join, cfg.Network.Bootstrap = nil, nil
+		}
+		ctx, cancel := context.WithTimeout(testContext(h.t), clusterLook*10)
+		n, err := OpenNode(ctx, cfg)
+		cancel()
+		if err == nil {
+			h.t.Errorf("join=%v: a node of the old cluster came up", join)
+			_ = n.Close(testContext(h.t))
+		} else if join && !errors.Is(err, ErrForeignDir) {
+			h.t.Errorf("it is told %v", err)
+		}
+	}
+	if met.Load() != 0 {
+		h.t.Error("a node of the old cluster was let in")
+	}
 }
