@@ -128,6 +128,8 @@ func (c *Controller) removeUnwanted(ctx context.Context, want map[uint64]Partiti
 func (c *Controller) removeAll(ctx context.Context, parts []*Partition) error {
 	errs := make([]error, len(parts))
 	_ = inParallel(context.WithoutCancel(ctx), len(parts), func(i int) error {
+		ctx, cancel := context.WithTimeout(ctx, snapshotTimeout) // one that does not stop is tried again, and holds up no other
+		defer cancel()
 		if errs[i] = c.host.RemovePartition(ctx, parts[i]); errs[i] == nil {
 			c.mu.Lock()
 			delete(c.mu.partitions, parts[i].spec.Shard)

@@ -3,6 +3,8 @@ package replication
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -260,6 +262,13 @@ func (c *Controller) Nodes() []NodeState {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.mu.activeNodes()
+}
+
+// everyNode lists all nodes that the cluster ever had.
+func (c *Controller) everyNode() []NodeState {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return slices.Collect(maps.Values(c.mu.nodes))
 }
 
 // Partition returns this node's replica of a partition.

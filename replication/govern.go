@@ -43,7 +43,7 @@ func (c *Controller) govern() {
 		case <-changed:
 		case <-timer.C:
 		}
-		c.host.addresses(c.Nodes())
+		c.host.addresses(c.everyNode())
 		c.reportLost(c.ctx)
 		if _, ok := c.leaderNode(); ok {
 			led = time.Now()

@@ -182,7 +182,9 @@ func (h *Host) addresses(nodes []NodeState) {
 		return
 	}
 	for _, n := range nodes {
-		if n.ID != h.cfg.Node.ID && n.Address != "" && !h.reachable(n.ID) {
+		if n.Mode == NodeRemoved {
+			h.cfg.peers.forget(n.ID)
+		} else if n.ID != h.cfg.Node.ID && n.Address != "" && !h.reachable(n.ID) {
 			h.cfg.peers.moved(n.ID, n.Address, false)
 		}
 	}
@@ -202,6 +204,18 @@ func (p *peers) moved(id int32, addr string, gossip bool) {
 		p.mu.registered[id] = addr
 	}
 	p.node.SetAddress(id, addr)
+}
+
+// forget ends the connections to a node that was removed, unless it can be reached: then it may not know yet.
+func (p *peers) forget(id int32) {
+	switch p.node.PeerState(id).Status {
+	case transport.PeerUnknown, transport.PeerReachable, transport.PeerLost:
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.mu.registered, id)
+	p.node.Forget(id)
 }
 
 // nodeID reads a node's name.
