@@ -47,7 +47,7 @@ type controllerCatalog struct {
 }
 
 func newControllerCatalog(c *replication.Controller) *controllerCatalog {
-	cat := &controllerCatalog{controller: c, router: replication.OpenRouter(c)}
+	cat := &controllerCatalog{controller: c, router: c.Router()}
 	cat.life, cat.endLife = context.WithCancel(context.Background())
 	cat.version.Store(1)
 	cat.mu.subscribers = map[int]chan<- struct{}{}

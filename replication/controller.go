@@ -40,6 +40,7 @@ type Controller struct {
 	host     *Host
 	metadata atomic.Pointer[Partition] // this node's replica; another one after it was replaced
 	moved    chan struct{}             // told when it moves; has room for one
+	router   *Router
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -104,6 +105,7 @@ func OpenController(ctx context.Context, h *Host) (c *Controller, err error) {
 	}
 	c.readFrom(c.meta())
 	c.serve()
+	c.router = OpenRouter(c) // before this node can lead anything
 	c.kickOffMetadata(h.cfg.Node.Forming)
 	// What is known here runs at once, so that groups come up although the metadata may lack a majority still.
 	start := func(context.Context) error {
@@ -191,6 +193,9 @@ func metadataTopic(members map[uint64]string) *TopicState {
 // Close ends the controller: changes under way end with an error. The host closes the partitions.
 func (c *Controller) Close() {
 	c.cancel()
+	if c.router != nil {
+		c.router.Close()
+	}
 	c.tasks.Wait()
 	c.admin <- struct{}{}
 	defer func() { <-c.admin }()
@@ -202,6 +207,9 @@ func (c *Controller) Close() {
 		c.reader.cursor.Close()
 	}
 }
+
+// Router gives the routes to all partitions. It is closed with the controller, or before.
+func (c *Controller) Router() *Router { return c.router }
 
 // changedLocked wakes those who wait for the view or the replicas.
 func (c *Controller) changedLocked() {

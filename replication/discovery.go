@@ -33,7 +33,7 @@ type discoveryConfig struct {
 
 // discoveryTimings are how fast gossip goes. Zero fields get their default.
 type discoveryTimings struct {
-	probe, probeTimeout time.Duration // one peer is probed every 1 s, and suspected after 500 ms without an answer
+	probe, probeTimeout time.Duration // one peer is probed every 500 ms, and suspected after 250 ms without an answer
 	gossip              time.Duration // news are sent every 200 ms
 	pushPull            time.Duration // all is exchanged with one peer every 30 s
 	dead                time.Duration // the dead are told so for 30 s, then forgotten
@@ -42,7 +42,7 @@ type discoveryTimings struct {
 	redial              time.Duration // packets are dropped for 500 ms after a failed dial
 	rejoin              time.Duration // addresses that are not among the alive are joined every 10 s
 	joinRetry           time.Duration // every 1 s while no peer is known
-	leave               time.Duration // close takes 2 s at most to say good-bye
+	leave               time.Duration // close takes 500 ms at most to say good-bye
 	logEvery            time.Duration // a warning is repeated after 30 s
 }
 
@@ -51,9 +51,9 @@ func (t discoveryTimings) withDefaults() discoveryTimings {
 		field *time.Duration
 		value time.Duration
 	}{
-		{&t.probe, time.Second}, {&t.probeTimeout, 500 * time.Millisecond}, {&t.gossip, 200 * time.Millisecond}, {&t.pushPull, 30 * time.Second},
+		{&t.probe, 500 * time.Millisecond}, {&t.probeTimeout, 250 * time.Millisecond}, {&t.gossip, 200 * time.Millisecond}, {&t.pushPull, 30 * time.Second},
 		{&t.dead, 30 * time.Second}, {&t.stream, 5 * time.Second}, {&t.idle, 30 * time.Second}, {&t.redial, 500 * time.Millisecond},
-		{&t.rejoin, 10 * time.Second}, {&t.joinRetry, time.Second}, {&t.leave, 2 * time.Second}, {&t.logEvery, 30 * time.Second},
+		{&t.rejoin, 10 * time.Second}, {&t.joinRetry, time.Second}, {&t.leave, 500 * time.Millisecond}, {&t.logEvery, 30 * time.Second},
 	} {
 		if *d.field <= 0 {
 			*d.field = d.value
