@@ -156,6 +156,9 @@ func (h *Host) answer(ctx context.Context, from int32, payload []byte) ([]byte, 
 		return nil, err
 	}
 	defer end()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(h.ctx, cancel)() // Close waits for this call
 	return f.(requestHandler)(ctx, from, payload[1:])
 }
 
