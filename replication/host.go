@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sort"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -156,7 +155,8 @@ type Host struct {
 		sync.Mutex
 		closed     bool                  // no further call begins
 		over       bool                  // no further goroutine begins
-		partitions map[uint64]*Partition // by shard
+		partitions map[uint64]*Partition // by shard; their files are open, or they are quarantined
+		opening    map[uint64]*Partition // whose files are being opened: nobody may look into them yet
 		full       map[uint64]*Partition // stopped by a full disk
 		campaign   map[*Partition]bool   // single voters that wait to lead
 		failed     map[segment.Key]error // whose journal records could not be replayed
@@ -179,7 +179,7 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	h.db = &logDB{host: h}
 	h.catchUps = newCatchUps()
 	h.serveCatchUps()
-	h.mu.partitions = make(map[uint64]*Partition)
+	h.mu.partitions, h.mu.opening = make(map[uint64]*Partition), make(map[uint64]*Partition)
 	h.mu.full = make(map[uint64]*Partition)
 	h.mu.campaign = make(map[*Partition]bool)
 	if err := h.openFiles(); err != nil {
@@ -367,46 +367,33 @@ func (h *Host) StartPartition(spec PartitionSpec, create bool) (*Partition, erro
 	p := h.newPartition(spec)
 	p.life.Lock()
 	defer p.life.Unlock()
-	h.mu.Lock()
-	_, exists := h.mu.partitions[spec.Shard]
-	if !exists {
-		h.mu.partitions[spec.Shard] = p
-	}
-	h.mu.Unlock()
-	if exists {
+	if !h.claim(p) {
 		p.cancel()
 		return nil, fmt.Errorf("replication: shard %d runs already", spec.Shard)
 	}
-	if err := p.open(create); err != nil {
-		if quarantines(err) {
-			p.quarantine(err)
-			return p, nil
+	damage := p.open(create)
+	if damage != nil && !quarantines(damage) {
+		h.forget(p)
+		return nil, damage
+	}
+	err = h.publish(p)
+	switch {
+	case err != nil:
+	case damage != nil:
+		p.quarantine(damage)
+	case p.lossy && p.r.hasPeers():
+		p.setAside(errLossyTail)
+	default:
+		err = p.startRaft()
+	}
+	if err != nil {
+		if p.r != nil {
+			err = errors.Join(err, p.r.closeFiles(false))
 		}
 		h.forget(p)
 		return nil, err
 	}
-	if p.lossy && p.r.hasPeers() {
-		p.setAside(errLossyTail)
-		return p, nil
-	}
-	if err := p.startRaft(); err != nil {
-		err = errors.Join(err, p.r.closeFiles(false))
-		p.r = nil
-		h.forget(p)
-		return nil, err
-	}
 	return p, nil
-}
-
-// forget takes a partition that does not run off the host's lists.
-func (h *Host) forget(p *Partition) {
-	p.cancel()
-	h.db.replicas.Delete(p.spec.key())
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.mu.partitions, p.spec.Shard)
-	delete(h.mu.full, p.spec.Shard)
-	delete(h.mu.campaign, p)
 }
 
 // startRaft starts the group of a replica whose files are open.
@@ -479,24 +466,6 @@ func (h *Host) campaignRound() (more bool) {
 		h.net.timeoutNow(p.spec.Shard, p.spec.Replica)
 	}
 	return more
-}
-
-func (h *Host) partitionOf(shard uint64) *Partition {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.mu.partitions[shard]
-}
-
-// Partitions lists the local replicas, by shard.
-func (h *Host) Partitions() []*Partition {
-	h.mu.Lock()
-	out := make([]*Partition, 0, len(h.mu.partitions))
-	for _, p := range h.mu.partitions {
-		out = append(out, p)
-	}
-	h.mu.Unlock()
-	sort.Slice(out, func(i, j int) bool { return out[i].spec.Shard < out[j].spec.Shard })
-	return out
 }
 
 // RemovePartition stops a replica for good and deletes its files. When it fails, it can be called again.

@@ -29,7 +29,7 @@ type registered struct {
 
 func (h *Host) registration() registration {
 	r := registration{ID: h.cfg.Node.ID, Dir: hex.EncodeToString(h.cfg.Node.Dir[:]), Address: h.cfg.Address, Rack: h.cfg.Rack}
-	if p := h.partitionOf(metadataShard); p != nil {
+	if p := h.claimed(metadataShard); p != nil {
 		r.Holds = p.spec.Replica
 	}
 	return r

@@ -127,7 +127,7 @@ func (c *Controller) prepareOne(s PartitionSpec, discard bool) error {
 	_, recorded := c.mu.byShard[s.Shard]
 	recorded = recorded || c.mu.deleted[s.Shard]
 	c.mu.RUnlock()
-	if recorded || c.host.partitionOf(s.Shard) != nil {
+	if recorded || c.host.claimed(s.Shard) != nil {
 		return fmt.Errorf("%w: shard %d of %s-%d is in use", ErrTopicExists, s.Shard, s.Topic, s.Partition)
 	}
 	if discard {

@@ -77,7 +77,7 @@ func (c *Controller) rebuildReplica(ctx context.Context, q *rebuildRequest) erro
 	_, recorded := c.mu.byShard[q.NewShard]
 	recorded = recorded || c.mu.deleted[q.NewShard]
 	c.mu.RUnlock()
-	if recorded || c.host.partitionOf(q.NewShard) != nil {
+	if recorded || c.host.claimed(q.NewShard) != nil {
 		return fmt.Errorf("%w: shard %d is in use", ErrTopicExists, q.NewShard)
 	}
 	key := segment.Key{Shard: q.NewShard, Replica: q.NewReplica}
@@ -118,7 +118,7 @@ func (c *Controller) dropAttempts(p *Partition) error {
 		c.mu.RLock()
 		_, known := c.mu.byShard[k.Shard]
 		c.mu.RUnlock()
-		if known || k.Shard <= p.spec.Shard || c.host.partitionOf(k.Shard) != nil {
+		if known || k.Shard <= p.spec.Shard || c.host.claimed(k.Shard) != nil {
 			continue
 		}
 		slots, slot, err := segment.OpenSlotFile(c.host.cfg.FS, c.host.replicaDir(k))
