@@ -454,7 +454,7 @@ func (n *Node) joined(replica uint64) error {
 	if err := n.save(); err != nil {
 		return err
 	}
-	n.Host.cfg.Node = n.identity
+	n.Host.cfg.Node.Formed = true // the rest others read meanwhile
 	return nil
 }
 

@@ -163,7 +163,7 @@ func (c *Controller) startMetadata(ctx context.Context) error {
 	if err := SaveNode(h.cfg.FS, h.cfg.Dir, node); err != nil {
 		return err
 	}
-	h.cfg.Node = node
+	h.cfg.Node.Formed = true // the rest others read meanwhile
 	return nil
 }
 

@@ -29,10 +29,10 @@ type store struct {
 func openStore(t testing.TB, n *testNode, spec PartitionSpec) *store {
 	t.Helper()
 	p := n.host.newPartition(spec)
-	n.host.mu.Lock()
-	n.host.mu.partitions[spec.Shard] = p
-	n.host.mu.Unlock()
 	if err := p.open(true); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.host.publish(p); err != nil {
 		t.Fatal(err)
 	}
 	return &store{replica: p.r, t: t, db: n.host.db, p: p, end: p.EndOffset()}

@@ -215,6 +215,6 @@ func (c *Controller) recordSurvivor(ctx context.Context) error {
 	if err := SaveNode(c.host.cfg.FS, c.host.cfg.Dir, node); err != nil {
 		return err
 	}
-	c.host.cfg.Node = node
+	c.host.cfg.Node.Recovered = false // the rest others read meanwhile
 	return nil
 }
