@@ -18,8 +18,8 @@ import (
 // lead from a leader that is well, and that a node that is cut off begins no terms.
 const (
 	failoverStagger = 100 * time.Millisecond // between two ranks: above what a vote takes where a sync is slow
-	failoverAgain   = 20 * time.Millisecond  // before a shot is repeated: dragonboat ignores one while committed entries are not applied
-	failoverShots   = 8                      // for one replica and loss; the election timeout does the rest
+	failoverAgain   = 20 * time.Millisecond  // before a shot is repeated, and twice as long each time: dragonboat ignores one while committed entries are not applied
+	failoverShots   = 8                      // campaigns for one replica and loss; the election timeout does the rest
 	failoverGroup   = 32                     // groups that campaign together
 	failoverPace    = 20 * time.Millisecond  // between two such lots
 	failoverCalls   = time.Second            // to tell the other voters of a failed replica
@@ -216,8 +216,13 @@ type succession struct {
 	leader uint64 // the replica that ended
 	term   uint64 // that it led
 	heard  uint64 // newest term
+	rank   int
+	ranks  int // how many campaign in turn
 	due    time.Time
-	shots  int
+	until  time.Time // by then the election timeout has come
+	again  time.Duration
+	fired  bool // this replica was told to campaign in the term heard
+	shots  int  // its campaigns
 }
 
 // replaceLeaders works off the losses.
@@ -267,19 +272,22 @@ func (h *Host) successions(l loss) []*succession {
 		}
 		lot := lost / failoverGroup
 		lost++
-		rank, ok := p.rank(l)
+		rank, ranks, ok := p.rank(l)
 		if !ok {
 			continue
 		}
 		due := now.Add(time.Duration(lot)*failoverPace + time.Duration(rank)*failoverStagger)
-		out = append(out, &succession{p: p, loss: l, leader: leader, term: term, heard: term, due: due})
+		out = append(out, &succession{
+			p: p, loss: l, leader: leader, term: term, heard: term, rank: rank, ranks: ranks,
+			due: due, until: due.Add(electionTicks * h.cfg.TickInterval), again: failoverAgain,
+		})
 	}
 	return out
 }
 
 // rank is this replica's place among the voters that are left, turned by the shard so that not all leaderships fall to one node. It has none when
 // it does not vote, or when those left cannot elect anybody: then it is this node that is cut off.
-func (p *Partition) rank(l loss) (rank int, ok bool) {
+func (p *Partition) rank(l loss) (rank, ranks int, ok bool) {
 	var left []uint64
 	voters := p.voters()
 	for _, v := range voters {
@@ -289,17 +297,17 @@ func (p *Partition) rank(l loss) (rank int, ok bool) {
 	}
 	at := slices.Index(left, p.spec.Replica)
 	if at < 0 || len(left) < len(voters)/2+1 {
-		return 0, false
+		return 0, 0, false
 	}
 	n := len(left)
-	return (at + n - int(p.spec.Shard%uint64(n))) % n, true
+	return (at + n - int(p.spec.Shard%uint64(n))) % n, n, true
 }
 
 // succeed takes the next step for a group; false when there is nothing more to do.
 func (h *Host) succeed(s *succession, now time.Time) (more bool) {
 	leader, term, ok := h.guard.leader(s.p.spec.Shard)
 	switch {
-	case s.p.stopped(), s.p.r.latched.Load(), s.shots >= failoverShots:
+	case s.p.stopped(), s.p.r.latched.Load(), s.shots >= failoverShots, now.After(s.until):
 		return false
 	case ok && (leader != s.leader || term != s.term): // a leader was found, or the old one was elected again
 		return false
@@ -308,10 +316,16 @@ func (h *Host) succeed(s *succession, now time.Time) (more bool) {
 	case term != s.heard: // somebody campaigns
 		s.heard = term
 		s.due = now.Add(failoverStagger)
+		if s.fired { // and was not elected: all others go first, and who split the votes does not do so again
+			s.shots++
+			s.due = now.Add(time.Duration(s.ranks+s.rank+1) * failoverStagger)
+		}
+		s.fired, s.again = false, failoverAgain
 		return true
 	}
-	s.shots++
-	s.due = now.Add(failoverAgain)
+	s.fired = true
+	s.due = now.Add(s.again)
+	s.again = min(2*s.again, failoverStagger)
 	h.net.timeoutNow(s.p.spec.Shard, s.p.spec.Replica)
 	return true
 }

@@ -85,10 +85,10 @@ func TestVoterThatIsBehindDoesNotLead(t *testing.T) {
 	_, term, _ := c.nodes[0].host.guard.leader(2)
 	first, second := 1, 2
 	l := loss{node: 1, gone: replicaGone{2, replicaID(1, 1), term}, agreed: []int32{2, 3}}
-	if rank, ok := c.parts[first].rank(l); !ok || rank != 0 {
-		t.Fatalf("rank of node 2 is %d, %v", rank, ok)
+	if rank, ranks, ok := c.parts[first].rank(l); !ok || rank != 0 || ranks != 2 {
+		t.Fatalf("rank of node 2 is %d of %d, %v", rank, ranks, ok)
 	}
-	if rank, ok := c.parts[second].rank(l); !ok || rank != 1 {
+	if rank, _, ok := c.parts[second].rank(l); !ok || rank != 1 {
 		t.Fatalf("rank of node 3 is %d, %v", rank, ok)
 	}
 	// Node 2 gets nothing from the leader, and so cannot tell that it ends either: both are told.
@@ -183,27 +183,46 @@ func TestNoCampaignWithoutCause(t *testing.T) {
 	leader, term, _ := h.guard.leader(2)
 	l := loss{node: 1, incarnation: c.nodes[0].lives, agreed: []int32{2, 3}}
 	now := time.Now()
+	soon := now.Add(time.Second)
 	for name, s := range map[string]*succession{
-		"the node answers in the same life": {p: p, loss: l, leader: leader, term: term, heard: term},
-		"another one leads":                 {p: p, loss: loss{node: 3, incarnation: 99}, leader: replicaID(3, 1), term: term, heard: term},
-		"the leader was elected again":      {p: p, loss: loss{node: 1, incarnation: 99}, leader: leader, term: term - 1, heard: term - 1},
-		"all shots were fired":              {p: p, loss: loss{node: 1, incarnation: 99}, leader: leader, term: term, heard: term, shots: failoverShots},
+		"the node answers in the same life": {p: p, loss: l, leader: leader, term: term, heard: term, until: soon},
+		"another one leads":                 {p: p, loss: loss{node: 3, incarnation: 99}, leader: replicaID(3, 1), term: term, heard: term, until: soon},
+		"the leader was elected again":      {p: p, loss: loss{node: 1, incarnation: 99}, leader: leader, term: term - 1, heard: term - 1, until: soon},
+		"all shots were fired":              {p: p, loss: loss{node: 1, incarnation: 99}, leader: leader, term: term, heard: term, until: soon, shots: failoverShots},
+		"the time is over":                  {p: p, loss: loss{node: 1, incarnation: 99}, leader: leader, term: term, heard: term, until: now.Add(-1)},
 	} {
-		if h.succeed(s, now) || s.shots == 1 {
+		if h.succeed(s, now) || s.fired {
 			t.Errorf("%s: it goes on", name)
 		}
 	}
-	s := &succession{p: p, loss: loss{node: 1, incarnation: 99}, leader: leader, term: term, heard: term - 1}
-	if !h.succeed(s, now) || s.shots != 0 || s.due != now.Add(failoverStagger) || s.heard != term {
+	s := &succession{p: p, loss: loss{node: 1, incarnation: 99}, leader: leader, term: term, heard: term - 1, until: soon}
+	if !h.succeed(s, now) || s.fired || s.due != now.Add(failoverStagger) || s.heard != term {
 		t.Errorf("while another one campaigns: %+v", s)
+	}
+	s = &succession{p: p, loss: loss{node: 1, incarnation: 99}, leader: leader, term: term, heard: term - 1, until: soon, fired: true, ranks: 2, rank: 1}
+	if !h.succeed(s, now) || s.fired || s.shots != 1 || s.due != now.Add(4*failoverStagger) {
+		t.Errorf("after a campaign of its own: %+v", s)
 	}
 	if _, now, _ := h.guard.leader(2); now != term {
 		t.Errorf("term %d, it was %d", now, term)
 	}
+	spec := testSpec(t, 2)
+	spec.Shard = 99
+	deaf := h.newPartition(spec) // no group runs, as if that took no notice
+	defer deaf.cancel()
+	deaf.r = p.r
+	s = &succession{p: deaf, loss: loss{node: 1, incarnation: 99}, until: soon, again: failoverAgain}
+	shots := 0
+	for at := now; h.succeed(s, at); at = s.due {
+		shots++
+	}
+	if shots <= failoverShots || shots > 2*failoverShots || s.shots != 0 || s.due.Before(soon) {
+		t.Errorf("a replica that does not take notice was told %d times: %+v", shots, s)
+	}
 	if h.failover.first(1, 5) != true || h.failover.first(1, 5) || h.failover.first(1, 4) || !h.failover.first(1, 6) {
 		t.Error("a loss counts once for each life")
 	}
-	if _, ok := p.rank(loss{node: 1, agreed: []int32{2}}); ok {
+	if _, _, ok := p.rank(loss{node: 1, agreed: []int32{2}}); ok {
 		t.Error("one of three is a majority")
 	}
 	if len(h.successions(loss{node: 3, incarnation: 1, agreed: []int32{1, 2}})) != 0 {
