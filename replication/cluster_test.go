@@ -101,10 +101,10 @@ func (c *trio) dump() {
 // produce appends through whoever leads until it is acknowledged, and returns where.
 func (c *trio) produce(except int, value string) (leader int, offset int64) {
 	c.t.Helper()
-	last := map[string]int{}
+	last, once := map[string]int{}, onceBatch(c.t)
 	for deadline := time.Now().Add(testTimeout); time.Now().Before(deadline); {
 		l := c.leader(except)
-		r := appendBatch(c.t, c.parts[l], textBatch(c.t, value), AcksAll)
+		r := appendBatch(c.t, c.parts[l], once(value), AcksAll)
 		if r.Err == nil {
 			return l, r.Offset
 		}

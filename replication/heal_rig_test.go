@@ -203,8 +203,9 @@ func (h *herd) leader(topic string) (i int) {
 func (h *herd) produce(topic string, values ...string) (end int64) {
 	h.t.Helper()
 	for _, v := range values {
+		once := onceBatch(h.t)
 		h.eventually("producing", func() bool {
-			r := appendBatch(h.t, h.replica(h.leader(topic), topic), textBatch(h.t, v), AcksAll)
+			r := appendBatch(h.t, h.replica(h.leader(topic), topic), once(v), AcksAll)
 			end = r.Offset + 1
 			return r.Err == nil
 		})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -14,7 +15,7 @@ import (
 )
 
 // testTimeout is far above what any step takes; a test that reaches it has failed.
-const testTimeout = 30 * time.Second
+const testTimeout = time.Minute
 
 func testContext(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
@@ -158,6 +159,22 @@ func textBatch(t testing.TB, values ...string) batch.Batch {
 		t.Fatal(err)
 	}
 	return out
+}
+
+// onceBatch makes a batch that may be sent again when its fate is unknown: a replica that has it answers with where it is.
+func onceBatch(t testing.TB) func(value string) batch.Batch {
+	id := rand.Int64()
+	return func(value string) batch.Batch {
+		t.Helper()
+		var b batch.Builder
+		b.Reset(batch.BuilderOptions{HasProducer: true, ProducerID: id})
+		b.Append(time.Now().UnixMilli(), nil, []byte(value), nil)
+		out, err := b.Finish()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
 }
 
 // values reads everything from offset to the high watermark.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -374,7 +375,7 @@ func TestStoreCommitAheadOfDiskCrash(t *testing.T) {
 				t.Fatal(err)
 			}
 			mu.Lock()
-			all := append(clones, mem.CrashClone(vfs.CrashOptions{}))
+			all := append(slices.Clone(clones), mem.CrashClone(vfs.CrashOptions{})) // the keeper may go on to sync
 			mu.Unlock()
 			for i, fs := range all {
 				again := memNodeWith(t, fs, 0)

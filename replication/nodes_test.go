@@ -52,7 +52,7 @@ func bootstrapping(c *NetworkConfig) {
 // produce appends a record to a partition through whichever of the nodes leads it.
 func produceTo(t testing.TB, all []*member, partition int32, value string) (offset int64) {
 	t.Helper()
-	ctx := testContext(t)
+	ctx, once := testContext(t), onceBatch(t)
 	for ctx.Err() == nil {
 		for _, m := range all {
 			if m == nil {
@@ -62,7 +62,7 @@ func produceTo(t testing.TB, all []*member, partition int32, value string) (offs
 			if p == nil || p.Epoch() == 0 {
 				continue
 			}
-			if r := appendBatch(t, p, textBatch(t, value), AcksAll); r.Err == nil {
+			if r := appendBatch(t, p, once(value), AcksAll); r.Err == nil {
 				return r.Offset
 			}
 		}
