@@ -103,6 +103,10 @@ func (js *jetStream) client() (jetstream.JetStream, error) {
 		return nil, err
 	}
 	js.conns = append(js.conns, conn)
+	return js.clientOn(conn)
+}
+
+func (js *jetStream) clientOn(conn *nats.Conn) (jetstream.JetStream, error) {
 	return jetstream.New(conn, jetstream.WithDefaultTimeout(jetstreamTimeout),
 		jetstream.WithPublishAsyncMaxPending(asyncPendingMax),
 		jetstream.WithPublishAsyncErrHandler(func(_ jetstream.JetStream, _ *nats.Msg, err error) { js.fail(err) }))
