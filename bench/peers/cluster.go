@@ -19,6 +19,10 @@ const (
 	clusterStride = 64 // records in a row that a node's feeder gives to one partition
 )
 
+// ingestForwarded is billet's way to ingest through one node, which forwards what
+// others lead.
+const ingestForwarded = "forwarded"
+
 // billetCluster is three nodes in this process that reach each other over TCP,
 // with one topic of three replicas.
 type billetCluster struct {
@@ -80,7 +84,7 @@ func (c *billetCluster) open(ctx context.Context, dir string) error {
 	return c.createTopic(ctx)
 }
 
-// createTopic makes the topic and waits until each partition is led somewhere.
+// createTopic makes the topic and waits until all nodes know each partition's leader.
 func (c *billetCluster) createTopic(ctx context.Context) error {
 	fsync := billet.FsyncInterval
 	if c.shape.Durable {
@@ -100,21 +104,36 @@ func (c *billetCluster) createTopic(ctx context.Context) error {
 	return nil
 }
 
-// leader waits until a partition is led and returns by whom.
-func (c *billetCluster) leader(ctx context.Context, partition int32) (int, error) {
-	for {
-		for i, log := range c.nodes {
+// leader waits until every node knows who leads a partition and returns that.
+func (c *billetCluster) leader(ctx context.Context, partition int32) (index int, err error) {
+	return index, poll(ctx, fmt.Sprintf("partition %d has no leader", partition), func() bool {
+		agreed := int32(0)
+		for _, log := range c.nodes {
 			info, err := log.Topic(ctx, billetTopic)
-			if err == nil && info.Partitions[partition].State == billet.StateLeader {
-				return i, nil
+			if err != nil || len(info.Partitions) <= int(partition) {
+				return false
 			}
+			leader := info.Partitions[partition].Leader
+			if leader < 1 || (agreed > 0 && leader != agreed) {
+				return false
+			}
+			agreed = leader
 		}
+		index = int(agreed) - 1
+		return true
+	})
+}
+
+// poll calls done until it is true.
+func poll(ctx context.Context, what string, done func() bool) error {
+	for !done() {
 		select {
 		case <-time.After(clusterPoll):
 		case <-ctx.Done():
-			return 0, fmt.Errorf("partition %d has no leader: %w", partition, ctx.Err())
+			return fmt.Errorf("%s: %w", what, ctx.Err())
 		}
 	}
+	return nil
 }
 
 func (c *billetCluster) Close() error {
@@ -146,21 +165,25 @@ func (c *billetCluster) Count(ctx context.Context) (records int64, err error) {
 	return records, nil
 }
 
-// Ingest uses one Producer on each node for the partitions that it leads. The
-// load has a feeder for each node.
+// Ingest uses one Producer on each node for the partitions that it leads, for
+// which the load has a feeder for each node; or all feeders use a Producer each on
+// the first node, for all partitions.
 func (c *billetCluster) Ingest(ctx context.Context, l load, acked *atomic.Int64) error {
 	errs := make([]error, l.feeders)
 	var wg sync.WaitGroup
 	feeders := l.start()
 	for i, f := range feeders {
-		var partitions []int32
+		log, partitions := c.nodes[0], []int32(nil)
 		for p, leader := range c.leaders {
-			if leader == i {
+			if leader == i || c.shape.Ingest == ingestForwarded {
 				partitions = append(partitions, int32(p))
 			}
 		}
+		if c.shape.Ingest != ingestForwarded {
+			log = c.nodes[i]
+		}
 		if len(partitions) > 0 {
-			wg.Go(func() { errs[i] = c.ingestOn(ctx, c.nodes[i], partitions, f, acked) })
+			wg.Go(func() { errs[i] = c.ingestOn(ctx, log, partitions, f, acked) })
 		}
 	}
 	wg.Wait()

@@ -28,6 +28,34 @@ func clusterFamily(o options, name string, durable bool) []family {
 	return []family{large, small}
 }
 
+// clusterSingle: one record after the other into one partition of three replicas.
+func clusterSingle(o options) []family {
+	l := load{pool: newPool(poolBytes), size: kib, feeders: 1, duration: o.duration(1500 * time.Millisecond)}
+	durable := clusterSingleFamily("cluster-sync-produce-durable-1KiB", true, l)
+	durable.sides = append([]*side{{name: "overwrite", prepare: prepareOverwrite, run: rawWrites(newOverwriter, l, true, 1)}}, durable.sides...)
+	line := &durable.cases[0]
+	line.limit, line.fields = metric{side: "overwrite", name: "p50"}, "limit_is=pwrite+fdatasync"
+	line.goals = append(line.goals, limitAtMost(2.5))
+	return []family{durable, clusterSingleFamily("cluster-sync-produce-interval-1KiB", false, l)}
+}
+
+func clusterSingleFamily(name string, durable bool, l load) family {
+	s := shape{Partitions: 1, Durable: durable}
+	return family{
+		name: name,
+		sides: []*side{
+			singleSide("billet", kindBillet, openBilletCluster, s, l),
+			singleSide("jetstream", kindPeer, openJetStreamCluster, s, l),
+		},
+		cases: []benchCase{{
+			name: name + "-p50", unit: "us", lowerBetter: true,
+			billet: metric{side: "billet", name: "p50"},
+			peers:  []metric{{side: "jetstream", name: "p50"}},
+			goals:  []goal{peerTimes(1)},
+		}},
+	}
+}
+
 func clusterLoad(o options, name string, durable bool, size int, unit string) family {
 	l := load{pool: newPool(poolBytes), size: size, feeders: clusterNodes, duration: o.duration(3 * time.Second), records: o.records(clusterBytesMax) / int64(size)}
 	one, eight := l, l
@@ -36,12 +64,14 @@ func clusterLoad(o options, name string, durable bool, size int, unit string) fa
 		name: name,
 		sides: []*side{
 			ingestSide("billet", kindBillet, openBilletCluster, shape{Partitions: clusterPartitions, Durable: durable, BatchBytes: o.batchBytes}, l),
+			ingestSide("forwarded", kindBillet, openBilletCluster, shape{Partitions: clusterPartitions, Durable: durable, BatchBytes: o.batchBytes, Ingest: ingestForwarded}, one),
 			ingestSide("jetstream-1", kindPeer, openJetStreamCluster, shape{Partitions: 1, Durable: durable}, one),
 			ingestSide("jetstream-8", kindPeer, openJetStreamCluster, shape{Partitions: clusterPartitions, Durable: durable}, eight),
 		},
 	}
 	line := benchCase{name: name, unit: unit, billet: metric{side: "billet", name: unit}}
-	for _, s := range f.sides[1:] {
+	line.extra = []metric{{side: "forwarded", name: unit}}
+	for _, s := range f.sides[2:] {
 		line.peers = append(line.peers, metric{side: s.name, name: unit})
 	}
 	f.cases = []benchCase{line}

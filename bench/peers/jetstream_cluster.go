@@ -84,18 +84,6 @@ func jetStreamNode(dir string, routes []string, i int, always bool) *server.Opti
 	return o
 }
 
-// poll calls done until it is true.
-func poll(ctx context.Context, what string, done func() bool) error {
-	for !done() {
-		select {
-		case <-time.After(clusterPoll):
-		case <-ctx.Done():
-			return fmt.Errorf("%s: %w", what, ctx.Err())
-		}
-	}
-	return nil
-}
-
 func (c *jetStreamCluster) waitMeta(ctx context.Context) error {
 	return poll(ctx, "jetstream: no leader of all servers", func() bool {
 		for _, srv := range c.servers {
