@@ -14,6 +14,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // childEnv holds the childSpec of a process that is a child.
@@ -31,6 +33,8 @@ const (
 //	ingest N   writes N records of 1 KiB (0: for ever) and prints "acked M"
 //	           as acknowledgements come in, "done" at the end
 //	count      prints "count M", the records that all partitions hold
+//	create N   makes N partitions on a cluster and prints "created"
+//	usage      prints "usage T", the processor time so far in microseconds
 //	free       returns free memory to the system and prints "freed"
 //	quit       closes the log, prints "bye" and ends
 //
@@ -39,6 +43,9 @@ type childSpec struct {
 	System string // of systems; empty for a process that opens nothing
 	Dir    string
 	Shape  shape
+	// Node, where there is one, makes the child a node of a cluster instead, which
+	// is "ready" when it is open and writes nothing by itself.
+	Node *nodeSpec
 }
 
 // childMain is the main function of a child.
@@ -50,7 +57,12 @@ func childMain(encoded string) error {
 	commands := commandsOrExit()
 	ctx := context.Background()
 	log := system(nothing{})
-	if spec.System != "" {
+	if spec.Node != nil {
+		var err error
+		if log, err = spec.Node.open(); err != nil {
+			return err
+		}
+	} else if spec.System != "" {
 		open, ok := systems[spec.System]
 		if !ok {
 			return fmt.Errorf("no system %q", spec.System)
@@ -60,8 +72,10 @@ func childMain(encoded string) error {
 			return err
 		}
 	}
-	if err := writeEach(ctx, log, spec.Shape.Partitions); err != nil {
-		return errors.Join(err, log.Close())
+	if spec.Node == nil {
+		if err := writeEach(ctx, log, spec.Shape.Partitions); err != nil {
+			return errors.Join(err, log.Close())
+		}
 	}
 	fmt.Println("ready")
 	for command := range commands {
@@ -126,6 +140,21 @@ func obey(ctx context.Context, log system, command string) error {
 			return err
 		}
 		fmt.Println("count", records)
+	case "create":
+		var partitions int
+		if _, err := fmt.Sscan(argument, &partitions); err != nil {
+			return err
+		}
+		if err := log.(member).create(ctx, partitions); err != nil {
+			return err
+		}
+		fmt.Println("created")
+	case "usage":
+		var u unix.Rusage
+		if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+			return err
+		}
+		fmt.Println("usage", (u.Utime.Nano()+u.Stime.Nano())/1000)
 	case "free":
 		debug.FreeOSMemory()
 		fmt.Println("freed")

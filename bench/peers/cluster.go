@@ -84,13 +84,17 @@ func (c *billetCluster) open(ctx context.Context, dir string) error {
 	return c.createTopic(ctx)
 }
 
+func clusterTopic(partitions int, durable bool) billet.Topic {
+	topic := billet.Topic{Name: billetTopic, Partitions: partitions, Replicas: clusterNodes, Fsync: billet.FsyncInterval}
+	if durable {
+		topic.Fsync = billet.FsyncCommit
+	}
+	return topic
+}
+
 // createTopic makes the topic and waits until all nodes know each partition's leader.
 func (c *billetCluster) createTopic(ctx context.Context) error {
-	fsync := billet.FsyncInterval
-	if c.shape.Durable {
-		fsync = billet.FsyncCommit
-	}
-	topic := billet.Topic{Name: billetTopic, Partitions: c.shape.Partitions, Replicas: len(c.nodes), Fsync: fsync}
+	topic := clusterTopic(c.shape.Partitions, c.shape.Durable)
 	if err := c.nodes[0].CreateTopic(ctx, topic); err != nil {
 		return err
 	}

@@ -95,16 +95,19 @@ func (c *jetStreamCluster) waitMeta(ctx context.Context) error {
 	})
 }
 
+func replicatedStream(partition int) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name: streamName(partition), Subjects: []string{subject(partition)}, Storage: jetstream.FileStorage, Replicas: clusterNodes,
+	}
+}
+
 // createStream makes a stream and waits until it has a leader and two replicas
 // that are current.
 func (c *jetStreamCluster) createStream(ctx context.Context, partition int) error {
-	config := jetstream.StreamConfig{
-		Name: streamName(partition), Subjects: []string{subject(partition)}, Storage: jetstream.FileStorage, Replicas: len(c.servers),
-	}
 	var stream jetstream.Stream
 	if err := poll(ctx, "jetstream: no stream", func() (ok bool) {
 		var err error
-		stream, err = c.admin.CreateStream(ctx, config)
+		stream, err = c.admin.CreateStream(ctx, replicatedStream(partition))
 		return err == nil
 	}); err != nil {
 		return err
