@@ -3,6 +3,7 @@ package replication
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -67,6 +68,7 @@ type raftConn struct {
 	t    *raftNet
 	ctx  context.Context
 	node int32
+	late lateCommits
 }
 
 // GetConnection implements dragonboat's transport.
@@ -75,11 +77,13 @@ func (t *raftNet) GetConnection(ctx context.Context, target string) (raftio.ICon
 	if t.peers == nil || !ok {
 		return nil, fmt.Errorf("%w: %s", errUnreachable, target)
 	}
-	return &raftConn{t: t, ctx: ctx, node: id}, nil
+	c := &raftConn{t: t, ctx: ctx, node: id}
+	c.late.send = c.sendLate
+	return c, nil
 }
 
-// Close does nothing: the connection is shared, and ends with the context.
-func (c *raftConn) Close() {}
+// Close leaves the connection: it is shared, and ends with the context.
+func (c *raftConn) Close() { c.late.close() }
 
 // SendMessageBatch drops what a latched replica would say: a vote or an acknowledgement of what is only in memory.
 func (c *raftConn) SendMessageBatch(b pb.MessageBatch) error {
@@ -88,27 +92,41 @@ func (c *raftConn) SendMessageBatch(b pb.MessageBatch) error {
 	}
 	kept := make([]pb.Message, 0, len(b.Requests))
 	for _, m := range b.Requests {
-		if !c.t.host.db.muted(m.ShardID, m.From) && !isProposal(m) {
+		if c.speaks(&m) {
 			kept = append(kept, m)
 		}
 	}
-	if len(kept) == 0 {
+	b.Requests = c.late.sift(kept)
+	return c.send(b)
+}
+
+func (c *raftConn) speaks(m *pb.Message) bool {
+	return !c.t.host.db.muted(m.ShardID, m.From) && !isProposal(*m)
+}
+
+func (c *raftConn) send(b pb.MessageBatch) error {
+	if len(b.Requests) == 0 {
 		return nil
 	}
 	link := c.t.links.of(c.node).get(c.ctx, c.t.peers.node, c.node)
 	if link == nil {
-		c.t.notReached(kept)
+		c.t.notReached(b.Requests)
 		return nil
 	}
-	b.Requests = kept
 	data, err := b.Marshal()
 	if err != nil {
 		return fmt.Errorf("replication: encoding messages: %w", err)
 	}
 	if link.Send(data) != nil {
-		c.t.notReached(kept)
+		c.t.notReached(b.Requests)
 	}
 	return nil
+}
+
+// sendLate sends what has waited. What becomes of it dragonboat learns by the next heartbeat.
+func (c *raftConn) sendLate(list []pb.Message) {
+	list = slices.DeleteFunc(list, func(m pb.Message) bool { return !c.speaks(&m) })
+	_ = c.send(pb.MessageBatch{Requests: list, DeploymentId: deploymentID, BinVer: raftio.TransportBinVersion, SourceAddress: c.t.name})
 }
 
 // notReached tells leaders which followers did not get their entries, as dragonboat's own transport does when a connection breaks.
