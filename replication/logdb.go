@@ -3,6 +3,7 @@ package replication
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 
 	"github.com/lni/dragonboat/v4/config"
@@ -99,8 +100,24 @@ func (d *logDB) SaveRaftState(updates []pb.Update, worker uint64) error {
 			r.save(u, g)
 		}
 	}
+	if g.blocks() && replicates(updates) {
+		runtime.Gosched()
+	}
 	g.commit(d)
 	return nil
+}
+
+// replicates says whether entries for other replicas were queued just before the save. A sync keeps its processor until the scheduler finds
+// out, and what was woken on that processor with it, so whoever sends them goes first.
+func replicates(updates []pb.Update) bool {
+	for i := range updates {
+		for j := range updates[i].Messages {
+			if m := &updates[i].Messages[j]; m.Type == pb.Replicate && len(m.Entries) > 0 {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // SaveSnapshots keeps the records of snapshots that dragonboat took; it runs beside SaveRaftState of the same replica.
@@ -185,6 +202,9 @@ type pendingSave struct {
 	end   int64  // end offset then
 	voids int
 }
+
+// blocks says whether commit waits for the disk.
+func (g *saveGroup) blocks() bool { return len(g.writes)+len(g.direct) > 0 }
 
 func (g *saveGroup) reset() {
 	clear(g.entries)
