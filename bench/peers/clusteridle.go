@@ -38,11 +38,14 @@ func clusterIdle(o options) family {
 
 func clusterIdleSide(name string, k kind, partitions int, wait time.Duration) *side {
 	return &side{name: name, kind: k, run: func(ctx context.Context, dir string) (m measures, err error) {
-		n, err := startNodes(ctx, nodeSpec{System: name, Dir: dir, Durable: k == kindBillet})
+		n, err := startNodes(ctx, nodeSpec{System: name, Dir: dir, Durable: k == kindBillet}, clusterNodes)
 		if err != nil {
 			return nil, err
 		}
 		defer n.kill()
+		if err := n.wait(); err != nil {
+			return nil, err
+		}
 		_, before, err := n.rest(wait / 4)
 		if err != nil {
 			return nil, err

@@ -103,10 +103,7 @@ func (m jetStreamMember) create(ctx context.Context, partitions int) error {
 		return err
 	}
 	for p := range partitions {
-		if err := poll(ctx, "jetstream: no stream", func() bool {
-			_, err := client.CreateStream(ctx, replicatedStream(p))
-			return err == nil
-		}); err != nil {
+		if _, err := makeStream(ctx, client, p); err != nil {
 			return err
 		}
 	}
@@ -125,25 +122,38 @@ func (m jetStreamMember) create(ctx context.Context, partitions int) error {
 type nodes struct {
 	spec     nodeSpec
 	children []*child
+	opened   chan error // that of the processes, all together
 }
 
-// startNodes starts three processes and waits until all are open.
-func startNodes(ctx context.Context, spec nodeSpec) (n *nodes, err error) {
+// startNodes starts processes for the first n nodes of three. They open when all
+// three are there: see join and wait.
+func startNodes(ctx context.Context, spec nodeSpec, n int) (*nodes, error) {
+	var err error
 	if spec.Addresses, err = freeAddresses(2 * clusterNodes); err != nil {
 		return nil, err
 	}
-	n = &nodes{spec: spec, children: make([]*child, clusterNodes)}
-	errs := make([]error, clusterNodes)
-	var wg sync.WaitGroup
-	for i := range n.children {
-		wg.Go(func() { errs[i] = n.start(ctx, i) })
-	}
-	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
-		n.kill()
+	all := &nodes{spec: spec, children: make([]*child, n), opened: make(chan error, 1)}
+	go func() { all.opened <- all.each(func(i int, _ *child) error { return all.start(ctx, i) }) }()
+	return all, nil
+}
+
+// join opens a node in this process and waits for the others.
+func (n *nodes) join(spec *nodeSpec) (member, error) {
+	m, err := spec.open()
+	if err := errors.Join(err, n.wait()); err != nil {
+		if m != nil {
+			err = errors.Join(err, m.Close())
+		}
 		return nil, err
 	}
-	return n, nil
+	return m, nil
+}
+
+// wait waits until the processes' nodes are open.
+func (n *nodes) wait() error {
+	err := <-n.opened
+	n.opened <- err
+	return err
 }
 
 // start starts the process of node i, which has none, and waits until it is open.
@@ -158,6 +168,12 @@ func (n *nodes) start(ctx context.Context, i int) (err error) {
 
 // kill ends all processes.
 func (n *nodes) kill() {
+	for _, c := range n.children {
+		if c != nil {
+			_ = c.command.Process.Kill() // those that wait for another one, too
+		}
+	}
+	_ = n.wait()
 	for _, c := range n.children {
 		if c != nil {
 			c.kill()

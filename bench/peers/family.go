@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 )
 
 // kind says on which end of a comparison a side stands.
@@ -31,6 +32,8 @@ type side struct {
 	kind kind
 	// runs bounds the number of runs where one takes long; 0 is no bound.
 	runs int
+	// timeMax bounds a run; 0 is runTimeMax.
+	timeMax time.Duration
 	// prepare, where there is one, runs once in the directory that all runs
 	// then share. Without it each run has a fresh directory.
 	prepare func(ctx context.Context, dir string) error

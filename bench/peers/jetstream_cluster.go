@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -64,11 +65,13 @@ func (c *jetStreamCluster) open(ctx context.Context, dir string) error {
 	return nil
 }
 
+const jetStreamName = "peer-" // and a number from 1
+
 // jetStreamNode is server i of a cluster with the given addresses for routes.
 func jetStreamNode(dir string, routes []string, i int, always bool) *server.Options {
 	host, port, _ := strings.Cut(routes[i], ":")
 	o := &server.Options{
-		ServerName: fmt.Sprintf("peer-%d", i+1),
+		ServerName: jetStreamName + strconv.Itoa(i+1),
 		Host:       "127.0.0.1", // routes wait until clients can connect
 		Port:       server.RANDOM_PORT,
 		NoLog:      true,
@@ -101,15 +104,21 @@ func replicatedStream(partition int) jetstream.StreamConfig {
 	}
 }
 
+// makeStream makes a partition's stream, as soon as the servers are able to.
+func makeStream(ctx context.Context, client jetstream.JetStream, partition int) (stream jetstream.Stream, err error) {
+	return stream, poll(ctx, "jetstream: no stream", func() bool {
+		attempt, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		stream, err = client.CreateStream(attempt, replicatedStream(partition))
+		return err == nil
+	})
+}
+
 // createStream makes a stream and waits until it has a leader and two replicas
 // that are current.
 func (c *jetStreamCluster) createStream(ctx context.Context, partition int) error {
-	var stream jetstream.Stream
-	if err := poll(ctx, "jetstream: no stream", func() (ok bool) {
-		var err error
-		stream, err = c.admin.CreateStream(ctx, replicatedStream(partition))
-		return err == nil
-	}); err != nil {
+	stream, err := makeStream(ctx, c.admin, partition)
+	if err != nil {
 		return err
 	}
 	return poll(ctx, "jetstream: stream not current", func() bool {

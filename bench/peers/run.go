@@ -105,8 +105,12 @@ func (f family) runSide(ctx context.Context, dir string, s *side, profileDir str
 		}
 		defer stop()
 	}
+	limit := s.timeMax
+	if limit == 0 {
+		limit = runTimeMax
+	}
 	var m measures
-	err := within(ctx, runTimeMax, func(ctx context.Context) (err error) {
+	err := within(ctx, limit, func(ctx context.Context) (err error) {
 		m, err = s.run(ctx, dir)
 		return err
 	})
