@@ -29,6 +29,7 @@ type billetCluster struct {
 	shape   shape
 	nodes   []*billet.Log
 	leaders []int // of each partition, as an index of nodes
+	onEvent func(billet.Event)
 }
 
 // freeAddresses returns addresses of this machine at which nobody listens.
@@ -72,7 +73,11 @@ func (c *billetCluster) open(ctx context.Context, dir string) error {
 	errs := make([]error, len(c.nodes))
 	var wg sync.WaitGroup
 	for i := range c.nodes { // each waits for the others
-		wg.Go(func() { c.nodes[i], errs[i] = billet.Open(nodeConfig(dir, addresses, i)) })
+		wg.Go(func() {
+			config := nodeConfig(dir, addresses, i)
+			config.OnEvent = c.onEvent
+			c.nodes[i], errs[i] = billet.Open(config)
+		})
 	}
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
@@ -95,6 +100,9 @@ func clusterTopic(partitions int, durable bool) billet.Topic {
 // createTopic makes the topic and waits until all nodes know each partition's leader.
 func (c *billetCluster) createTopic(ctx context.Context) error {
 	topic := clusterTopic(c.shape.Partitions, c.shape.Durable)
+	if c.shape.Replicas > 0 {
+		topic.Replicas = c.shape.Replicas
+	}
 	if err := c.nodes[0].CreateTopic(ctx, topic); err != nil {
 		return err
 	}

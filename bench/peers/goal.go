@@ -41,6 +41,11 @@ func atMost(n float64) goal {
 	return goal{fmt.Sprintf("billet<=%g", n), func(f figures) float64 { return n / f.billet }}
 }
 
+// atLeast asks for a figure of at least n.
+func atLeast(n float64) goal {
+	return goal{fmt.Sprintf("billet>=%g", n), func(f figures) float64 { return f.billet / n }}
+}
+
 // judge prints the goals and whether all are met: - if a side that one of them
 // needs did not run and no other is missed.
 func judge(goals []goal, f figures) string {

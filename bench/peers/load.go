@@ -2,6 +2,7 @@ package main
 
 import (
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 )
 
@@ -32,6 +33,15 @@ type load struct {
 	feeders  int
 	records  int64
 	duration time.Duration
+	// only, unless 0, is the number of the one feeder that gives anything, from 1.
+	only int
+	stop *atomic.Bool // ends the load when it is true; nil for none
+}
+
+// leaderOnly leaves the last feeder of a load, which then gives all of it.
+func leaderOnly(l load) load {
+	l.only = l.feeders
+	return l
 }
 
 // start returns the feeders, each for a goroutine of its own, with the clock running.
@@ -39,6 +49,9 @@ func (l load) start() []*feeder {
 	feeders := make([]*feeder, l.feeders)
 	for i := range feeders {
 		f := &feeder{load: l, at: int64(i), last: l.records}
+		if l.only > 0 {
+			f.at, f.idle = 0, i+1 != l.only
+		}
 		if l.duration > 0 {
 			f.deadline = time.Now().Add(l.duration)
 		}
@@ -53,19 +66,24 @@ type feeder struct {
 	at       int64
 	last     int64
 	given    int64
+	idle     bool
 	deadline time.Time
 }
 
 // next returns the next payload, or false at the end of the load.
 func (f *feeder) next() ([]byte, bool) {
-	if f.last > 0 && f.at >= f.last {
+	if f.idle || f.last > 0 && f.at >= f.last || f.load.stop != nil && f.load.stop.Load() {
 		return nil, false
 	}
 	if f.given%f.load.clockEvery() == 0 && !f.deadline.IsZero() && time.Now().After(f.deadline) {
 		return nil, false
 	}
 	value := f.load.pool.record(f.at, f.load.size)
-	f.at += int64(f.load.feeders)
+	if f.load.only > 0 {
+		f.at++
+	} else {
+		f.at += int64(f.load.feeders)
+	}
 	f.given++
 	return value, true
 }

@@ -84,7 +84,7 @@ func (o options) families() []family {
 	all = append(all, singleProduce(o)...)
 	all = append(all, clusterProduce(o)...)
 	all = append(all, clusterSingle(o)...)
-	all = append(all, clusterIdle(o), failover(o))
+	all = append(all, clusterIdle(o), followed(o), catchUp(o), failover(o))
 	all = append(all, endToEnd(o), consume(o), shards(o), opening(o), idle(o), ingesting(o), reopen(o))
 	var selected []family
 	for _, f := range all {

@@ -15,6 +15,7 @@ type shape struct {
 	Existing   bool   // the directory and its partitions are there already
 	Ingest     string // JetStream's ways to ingest: async (default), fast, atomic
 	Consume    string // JetStream's ways to consume: callback (default), fetch
+	Replicas   int    // of billet's cluster; 0 is one on each node
 	BatchBytes int    // billet's producer batch; 0 is its default
 	// ShortWindow gives JetStream's streams a duplicate window of shortWindow.
 	ShortWindow bool
