@@ -37,6 +37,7 @@ type testNode struct {
 	lag     time.Duration    // ReplicaLagTimeMax
 	tick    time.Duration    // 0: 20 ms
 	events  chan Event
+	logger  *slog.Logger // nil: one that fails the test when a peer's message is dropped
 	host    *Host
 }
 
@@ -75,11 +76,14 @@ func (n *testNode) open() {
 	if n.tick == 0 {
 		n.tick = 20 * time.Millisecond
 	}
+	if n.logger == nil {
+		n.logger = slog.New(dropWatch{slog.DiscardHandler, n.t})
+	}
 	n.events = make(chan Event, 1024)
 	events := n.events
 	n.host, err = OpenHost(HostConfig{
 		FS: n.fs, Dir: n.dir, Node: identity, JournalBytes: n.journal, TickInterval: n.tick, ReplicaLagTimeMax: n.lag, peers: n.peers, Now: n.now,
-		Logger: slog.New(dropWatch{slog.DiscardHandler, n.t}),
+		Logger: n.logger,
 		OnEvent: func(e Event) {
 			select {
 			case events <- e:

@@ -350,10 +350,3 @@ func (p *Partition) caughtUp(replica uint64) bool {
 
 // observes says whether the message tells a leader of a replica.
 func observes(m *pb.Message) bool { return m.Type == pb.ReplicateResp || m.Type == pb.HeartbeatResp }
-
-// observe takes such a message.
-func (h *Host) observe(m *pb.Message) {
-	if r := h.db.replica(m.ShardID, m.To); r != nil {
-		r.observe(m, h.isr.now())
-	}
-}

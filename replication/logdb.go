@@ -2,7 +2,6 @@ package replication
 
 import (
 	"errors"
-	"fmt"
 	"runtime"
 	"sync"
 
@@ -53,24 +52,6 @@ func (d *logDB) replica(shard, id uint64) *replica {
 func (d *logDB) muted(shard, id uint64) bool {
 	r := d.replica(shard, id)
 	return r == nil || r.latched.Load()
-}
-
-// admits says whether a message may reach its replica. A leader tells no follower a commit above what that follower has acknowledged: a
-// higher one means that entries were lost here, and dragonboat would panic on it. The replica is latched: it may not vote.
-func (d *logDB) admits(m *pb.Message) bool {
-	r := d.replica(m.ShardID, m.To)
-	if r == nil || r.latched.Load() {
-		return false
-	}
-	if m.Type != pb.Heartbeat {
-		return true
-	}
-	last := r.currentLog().LastIndex()
-	if m.Commit <= last {
-		return true
-	}
-	r.latch(fmt.Errorf("%w: the leader says that %d is committed and the log ends at %d", errLostEntries, m.Commit, last))
-	return false
 }
 
 // SaveBootstrapInfo is never called for replicas that we made: their slot holds it from birth.

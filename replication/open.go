@@ -157,6 +157,7 @@ func (r *replica) adopt(log *segment.Log, slots *segment.SlotFile, slot segment.
 		// A vote in that term would have been durable before its first entry.
 		r.mu.state.Term, r.mu.state.Vote = t, 0
 	}
+	r.term.Store(r.mu.state.Term)
 	r.opened.Store(log.LastIndex())
 	r.storedTo.Store(log.LastIndex())
 	r.mu.cause, r.mu.overlay, r.mu.staged = nil, nil, nil

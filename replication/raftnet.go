@@ -65,12 +65,17 @@ func (t *raftNet) receive(from string, b pb.MessageBatch) {
 			t.host.logger.Warn("a peer's message was dropped", "peer", from, "shard", m.ShardID, "err", err)
 			continue
 		}
+		r, err := t.host.db.admits(m)
+		if err != nil {
+			t.host.logger.Warn("a peer's message was dropped", "peer", from, "shard", m.ShardID, "err", err)
+		}
+		if r == nil || err != nil {
+			continue
+		}
 		if observes(m) {
-			t.host.observe(m)
+			r.observe(m, t.host.isr.now())
 		}
-		if t.host.db.admits(m) {
-			kept = append(kept, *m)
-		}
+		kept = append(kept, *m)
 	}
 	if len(kept) == 0 {
 		return

@@ -32,6 +32,7 @@ type replica struct {
 	opened    atomic.Uint64            // entries up to here were in the log when it was opened, and are still the same
 	removedTo atomic.Uint64            // entries up to here are not replicated one by one any more
 	moved     chan struct{}            // has room for one: removedTo grew
+	term      atomic.Uint64            // of the newest hard state that was handed over
 	storedTo  atomic.Uint64            // the last entry that is stored as the policy demands
 	progress  atomic.Pointer[progress] // of the other replicas, in the newest term led here
 	reloadDue atomic.Bool              // another log was installed, and the fold is not yet that of its checkpoint
@@ -100,6 +101,7 @@ func (r *replica) save(u *pb.Update, g *saveGroup) {
 	if !pb.IsEmptyState(u.State) {
 		slotDue = slotDue || u.State.Term != r.mu.state.Term || u.State.Vote != r.mu.state.Vote
 		r.mu.state = u.State
+		r.term.Store(u.State.Term)
 	}
 	if len(r.mu.staged) > 0 {
 		r.settleStagedLocked()

@@ -32,26 +32,53 @@ func checkMessage(from string, m *pb.Message) error {
 		return fmt.Errorf("%w: %s says it is sent by replica %x", errPeerMessage, from, m.From)
 	case !pb.IsEmptySnapshot(m.Snapshot):
 		return fmt.Errorf("%w: %s with a snapshot", errPeerMessage, m.Type)
-	case m.Term == 0 && m.Type != pb.Propose && m.Type != pb.ReadIndex && m.Type != pb.LeaderTransfer && m.Type != pb.SnapshotReceived && m.Type != pb.RateLimit:
-		return fmt.Errorf("%w: %s without a term", errPeerMessage, m.Type)
 	case len(m.Entries) > 0 && m.Type != pb.Replicate && m.Type != pb.Propose:
 		return fmt.Errorf("%w: %s with entries", errPeerMessage, m.Type)
-	case m.Type == pb.Propose && (len(m.Entries) == 0 || isProposal(*m)):
-		return fmt.Errorf("%w: a proposal of a batch", errPeerMessage)
+	}
+	if err := checkFields(m); err != nil {
+		return err
 	}
 	return checkEntries(m)
 }
 
-// checkEntries checks that entries follow each other and the place they are said to follow, and that each can be applied.
+// checkFields checks what depends on the kind of message. What is forwarded to a leader carries no term: dragonboat panics when it passes on one that does.
+func checkFields(m *pb.Message) error {
+	forwarded := m.Type == pb.Propose || m.Type == pb.ReadIndex || m.Type == pb.LeaderTransfer
+	switch {
+	case m.Term > maxEpoch || m.LogTerm > m.Term && !forwarded:
+		return fmt.Errorf("%w: %s of term %d with a log of term %d", errPeerMessage, m.Type, m.Term, m.LogTerm)
+	case forwarded && m.Term != 0:
+		return fmt.Errorf("%w: %s of term %d", errPeerMessage, m.Type, m.Term)
+	case m.Term == 0 && !forwarded && m.Type != pb.SnapshotReceived && m.Type != pb.RateLimit:
+		return fmt.Errorf("%w: %s without a term", errPeerMessage, m.Type)
+	case m.Hint == 0 && (m.Type == pb.ReadIndex || m.Type == pb.LeaderTransfer):
+		return fmt.Errorf("%w: %s of nothing", errPeerMessage, m.Type)
+	case m.Type == pb.Propose && (len(m.Entries) != 1 || isProposal(*m)):
+		return fmt.Errorf("%w: a proposal of a batch", errPeerMessage)
+	case m.Type == pb.Replicate && (m.LogIndex < genesisIndex || m.LogTerm < genesisTerm):
+		// dragonboat takes term 0 for that of any entry behind its log's end, and would go on there.
+		return fmt.Errorf("%w: entries behind index %d of term %d", errPeerMessage, m.LogIndex, m.LogTerm)
+	}
+	return nil
+}
+
+// checkEntries checks that entries follow each other and the place they are said to follow, and that each can be stored and applied: a term begins
+// with a no-op, and a membership change follows another one only when that is committed.
 func checkEntries(m *pb.Message) error {
-	term := m.LogTerm
+	term, change := m.LogTerm, uint64(0)
 	for i := range m.Entries {
 		e := &m.Entries[i]
 		if m.Type == pb.Replicate {
 			if e.Index != m.LogIndex+1+uint64(i) || e.Term < term || e.Term > m.Term || e.Term == 0 {
 				return fmt.Errorf("%w: entry %d of term %d behind %d of term %d, in term %d", errPeerMessage, e.Index, e.Term, m.LogIndex+uint64(i), term, m.Term)
 			}
+			if e.Term != term && e.Type != pb.ApplicationEntry || change > m.Commit && e.Type == pb.ConfigChangeEntry {
+				return fmt.Errorf("%w: entry %d of kind %d, where term %d follows %d and %d is committed", errPeerMessage, e.Index, e.Type, e.Term, term, m.Commit)
+			}
 			term = e.Term
+		}
+		if e.Type == pb.ConfigChangeEntry {
+			change = e.Index
 		}
 		if err := checkEntry(e); err != nil {
 			return fmt.Errorf("entry %d: %w", e.Index, err)
@@ -72,8 +99,9 @@ func checkEntry(e *pb.Entry) error {
 		if err := unmarshal(&cc, e.Cmd); err != nil {
 			return fmt.Errorf("%w: membership change: %w", errPeerMessage, err)
 		}
-		if cc.ReplicaID == 0 || cc.Type < pb.AddNode || cc.Type > pb.AddWitness {
-			return fmt.Errorf("%w: membership change of kind %d for replica %d", errPeerMessage, cc.Type, cc.ReplicaID)
+		adds := cc.Type == pb.AddNode || cc.Type == pb.AddNonVoting
+		if cc.ReplicaID == 0 || !adds && cc.Type != pb.RemoveNode || adds && cc.Address != nodeName(nodeOf(cc.ReplicaID)) {
+			return fmt.Errorf("%w: membership change of kind %d for replica %x at %q", errPeerMessage, cc.Type, cc.ReplicaID, cc.Address)
 		}
 		return nil
 	case pb.EncodedEntry:

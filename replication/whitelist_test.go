@@ -32,13 +32,15 @@ func soundReplicate(t testing.TB) pb.Message {
 	return pb.Message{
 		Type: pb.Replicate, From: replicaID(1, 1), To: replicaID(2, 1), ShardID: 2, Term: 5, LogIndex: 9, LogTerm: 4, Commit: 9,
 		Entries: []pb.Entry{
-			{Index: 10, Term: 5, Type: pb.ApplicationEntry},
+			{Index: 10, Term: 5, Type: pb.ApplicationEntry}, // a term begins with one
 			{Index: 11, Term: 5, Type: pb.EncodedEntry, ClientID: 7, Key: 8, Cmd: append([]byte{0}, b...)},
 			{Index: 12, Term: 5, Type: pb.EncodedEntry, ClientID: 1, Key: 1, Cmd: voidMarker},
 			{Index: 13, Term: 5, Type: pb.ConfigChangeEntry, Cmd: pb.MustMarshal(&pb.ConfigChange{Type: pb.AddNode, ReplicaID: 3, Address: "node-3"})},
 		},
 	}
 }
+
+func changeEntry(m *pb.Message, c pb.ConfigChange) { m.Entries[3].Cmd = pb.MustMarshal(&c) }
 
 func TestCheckMessage(t *testing.T) {
 	if m := soundReplicate(t); checkMessage("node-1", &m) != nil {
@@ -77,6 +79,26 @@ func TestCheckMessage(t *testing.T) {
 		"undecodable change":        func(m *pb.Message) { m.Entries[3].Cmd = []byte{0xff, 0xff} },
 		"change of an unknown kind": func(m *pb.Message) { m.Entries[3].Cmd = pb.MustMarshal(&pb.ConfigChange{Type: 9, ReplicaID: 3}) },
 		"change of replica 0":       func(m *pb.Message) { m.Entries[3].Cmd = pb.MustMarshal(&pb.ConfigChange{Type: pb.AddNode}) },
+		"change to a witness": func(m *pb.Message) {
+			changeEntry(m, pb.ConfigChange{Type: pb.AddWitness, ReplicaID: 3, Address: "node-3"})
+		},
+		"replica of another node": func(m *pb.Message) {
+			changeEntry(m, pb.ConfigChange{Type: pb.AddNode, ReplicaID: 3, Address: "node-2"})
+		},
+		"two changes under way": func(m *pb.Message) {
+			m.Entries = append(m.Entries, pb.Entry{Index: 14, Term: 5, Type: pb.ConfigChangeEntry, Cmd: m.Entries[3].Cmd})
+		},
+		"term begun with a batch":   func(m *pb.Message) { m.Entries = m.Entries[1:]; m.LogIndex = 10 },
+		"no entry before":           func(m *pb.Message) { m.Entries = nil; m.LogIndex, m.LogTerm = 0, 0 },
+		"behind an entry of term 0": func(m *pb.Message) { m.Entries = nil; m.LogTerm = 0 },
+		"term too large":            func(m *pb.Message) { m.Term = maxEpoch + 1 },
+		"log of the future":         func(m *pb.Message) { m.Entries = nil; m.LogTerm = 6 },
+		"two proposals":             func(m *pb.Message) { m.Type, m.Term = pb.Propose, 0; m.Entries = append(m.Entries[3:], m.Entries[3]) },
+		"proposal with a term":      func(m *pb.Message) { m.Type = pb.Propose; m.Entries = m.Entries[3:] },
+		"read with a term":          func(m *pb.Message) { m.Type, m.Hint, m.Entries = pb.ReadIndex, 1, nil },
+		"read without a name":       func(m *pb.Message) { m.Type, m.Term, m.Entries = pb.ReadIndex, 0, nil },
+		"transfer with a term":      func(m *pb.Message) { m.Type, m.Hint, m.Entries = pb.LeaderTransfer, 1, nil },
+		"transfer to nobody":        func(m *pb.Message) { m.Type, m.Term, m.Entries = pb.LeaderTransfer, 0, nil },
 		"metadata entry":            func(m *pb.Message) { m.Entries[0].Type = pb.MetadataEntry },
 	} {
 		m := soundReplicate(t)
@@ -118,7 +140,7 @@ func TestHeartbeatBeyondTheLog(t *testing.T) {
 	p := n.start(testSpec(t, 1), true)
 	writable(t, p)
 	m := pb.Message{Type: pb.Heartbeat, From: replicaID(2, 1), To: p.spec.Replica, ShardID: 2, Term: 9, Commit: 1000}
-	if n.host.db.admits(&m) {
+	if r, err := n.host.db.admits(&m); r != nil || err != nil {
 		t.Error("the message would reach dragonboat")
 	}
 	waitEvent(t, n, EventReplicaFailed)
