@@ -2,6 +2,7 @@ package replication
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -9,7 +10,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -72,7 +72,6 @@ type hostileRig struct {
 	stranger   *peers
 	tape       *tape
 	rng        *rand.Rand
-	parked     atomic.Int64
 	acked      [2]map[int64]string // of the two partitions
 }
 
@@ -110,14 +109,19 @@ func (h *hostileRig) open(create bool) {
 	}
 }
 
-// closeAll closes the hosts, and fails when a worker of Raft was parked.
-func (h *hostileRig) closeAll() {
+// closeAll closes the hosts, and fails when a worker of Raft was parked. A host whose replica was latched may not say that its files are in order.
+func (h *hostileRig) closeAll(latched bool) {
 	h.t.Helper()
 	for i, n := range h.nodes {
 		if p := n.host.parked.Load(); p != 0 {
 			h.t.Errorf("node %d: %d workers of Raft are parked: %v", i+1, p, h.events(i, EventRaftParked))
 		}
-		n.close()
+		if err := n.host.Close(testContext(h.t)); err != nil && (!latched || errors.Is(err, context.DeadlineExceeded)) {
+			h.t.Errorf("node %d: close: %v", i+1, err)
+		}
+		if err := n.peers.node.Close(); err != nil {
+			h.t.Errorf("node %d: close: %v", i+1, err)
+		}
 	}
 }
 

@@ -102,7 +102,7 @@ func TestHostilePeer(t *testing.T) {
 	for round := range 2 {
 		h.check(0)
 		h.check(1)
-		h.closeAll()
+		h.closeAll(false)
 		if round == 0 {
 			h.open(false)
 			h.write(0, "again")
@@ -141,7 +141,7 @@ func lie(t *testing.T, seed uint64) {
 	before.bounded(t)
 	for round := range 2 {
 		h.check(1)
-		h.closeAll()
+		h.closeAll(true)
 		if round == 0 {
 			h.open(false)
 			h.write(1, "again")
