@@ -142,7 +142,9 @@ func TestSenselessRequests(t *testing.T) {
 	}
 	again := n.trioOf(0, fs...)
 	for _, m := range again {
-		m.until("the topic", func(c *Controller) bool { return c.mu.topics["t"] != nil && c.mu.partitions[c.mu.topics["t"].Partitions[0].Shard] != nil })
+		m.until("the topic", func(c *Controller) bool {
+			return c.mu.topics["t"] != nil && c.mu.partitions[c.mu.topics["t"].Partitions[0].Shard] != nil
+		})
 		m.holds(0, want...)
 	}
 	for _, m := range again {
