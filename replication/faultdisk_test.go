@@ -191,6 +191,11 @@ func sicknesses() []sickness {
 		{name: "write=EIO", fault: failing(syscall.EIO, writes...), latches: true},
 		{name: "sync=EIO", fault: failing(syscall.EIO, vfs.OpSync, vfs.OpSyncDir), slow: true},
 		{name: "write=ENOSPC", fault: failing(syscall.ENOSPC, writes...), latches: true, full: true},
+		{name: "torn=ENOSPC", fault: func(under string) vfs.Fault {
+			return vfs.TornWrite(1, 40, func(_ vfs.Op, name string) bool {
+				return strings.HasPrefix(name, under) && strings.HasSuffix(name, ".log")
+			}, syscall.ENOSPC).Fault
+		}, latches: true, full: true, slow: true},
 		{name: "sync=1.5s", fault: hanging(1500 * time.Millisecond), slow: true},
 		{name: "sync=8s", fault: hanging(8 * time.Second), slow: true},
 		{name: "read=EIO", fault: failing(syscall.EIO, vfs.OpRead, vfs.OpOpen), slow: true},
@@ -292,19 +297,66 @@ func (h *sickHerd) soundMetadata() bool {
 	return true
 }
 
-// A node closes in bounded time while its disk fails, and does not say that all is well.
+// A node closes in bounded time while its disk fails or hangs, and does not say that all is well.
 func TestCloseOnSickDisk(t *testing.T) {
+	for _, s := range []sickness{
+		{name: "all=EIO", fault: failing(syscall.EIO, vfs.OpWrite, vfs.OpSync, vfs.OpCreate, vfs.OpRead), latches: true},
+		{name: "sync=8s", fault: hanging(8 * time.Second), slow: true},
+	} {
+		if s.slow && os.Getenv("BILLET_SLOW") == "" {
+			continue
+		}
+		t.Run(s.name, func(t *testing.T) {
+			h := newSickHerd(t)
+			load := h.load()
+			load.more(5)
+			h.disks[1].set(s.fault("/data"))
+			load.more(5)
+			load.end()
+			ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
+			defer cancel()
+			began := time.Now()
+			if err := h.all[1].Node.Close(ctx); (err != nil) != s.latches || errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("closed with %v", err)
+			}
+			t.Logf("closing took %v", time.Since(began))
+			h.all[1] = nil
+			h.closeAll()
+		})
+	}
+}
+
+// All disks are full at once: nobody takes records until there is space again, and then all go on by themselves, with all that was acknowledged.
+func TestAllDisksFull(t *testing.T) {
 	h := newSickHerd(t)
 	load := h.load()
-	load.more(5)
-	h.disks[1].set(failing(syscall.EIO, vfs.OpWrite, vfs.OpSync, vfs.OpCreate, vfs.OpRead)("/data"))
-	load.more(5)
-	load.end()
-	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
-	defer cancel()
-	if err := h.all[1].Node.Close(ctx); err == nil || errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("closed with %v", err)
+	load.more(20)
+	for _, d := range h.disks {
+		d.set(failing(syscall.ENOSPC, vfs.OpWrite, vfs.OpPreallocate, vfs.OpCreate)("/data"))
 	}
-	h.all[1] = nil
+	for i := range h.all {
+		h.eventually("a replica stops", func() bool { return h.seen(i, EventReplicaFailed) || h.seen(i, EventLeaderLost) })
+	}
+	for _, d := range h.disks {
+		d.set(nil)
+	}
+	load.more(20)
+	load.end()
+	if load.err != nil {
+		t.Error(load.err)
+	}
+	end := h.produce("t", "end")
+	h.settled("t", end, 0, 1, 2)
+	got := values(t, h.replica(0, "t"), 0)
+	for at := range load.count() {
+		if got[at] != fmt.Sprint("v", at) {
+			t.Fatalf("%q is at %d", got[at], at)
+		}
+	}
+	for i := range h.all {
+		if h.seen(i, EventQuarantined) || h.seen(i, EventRaftParked) || h.seen(i, EventCatchUp) {
+			t.Errorf("node %d: %v", i+1, h.events[i])
+		}
+	}
 	h.closeAll()
 }
