@@ -12,12 +12,15 @@ const idlePartitions = 300
 // clusterIdle: what each of three nodes uses while its replicas of 300 partitions
 // have nothing to do: of one core, and memory above that of a node without them.
 func clusterIdle(o options) family {
-	wait := o.duration(10 * time.Second)
+	wait, partitions := o.duration(10*time.Second), idlePartitions
+	if o.quick {
+		partitions /= 10
+	}
 	f := family{
 		name: "cluster-idle",
 		sides: []*side{
-			clusterIdleSide("billet", kindBillet, idlePartitions, wait),
-			clusterIdleSide("jetstream", kindPeer, idlePartitions, wait),
+			clusterIdleSide("billet", kindBillet, partitions, wait),
+			clusterIdleSide("jetstream", kindPeer, partitions, wait),
 		},
 	}
 	f.sides[1].runs = 1 // making the streams takes long
@@ -25,7 +28,7 @@ func clusterIdle(o options) family {
 		{
 			name: "cluster-idle-300-processor", unit: "percent", lowerBetter: true,
 			billet: metric{side: "billet", name: "percent"}, peers: []metric{{side: "jetstream", name: "percent"}},
-			fields: "of=one-core,the-busiest-node", goals: []goal{atMost(5)},
+			fields: fmt.Sprintf("of=one-core,the-busiest-node partitions=%d", partitions), goals: []goal{atMost(5)},
 		},
 		{
 			name: "cluster-idle-300-memory", unit: "KiB", lowerBetter: true,

@@ -69,6 +69,9 @@ func clusterLoad(o options, name string, durable bool, size int, unit string) fa
 			ingestSide("jetstream-8", kindPeer, openJetStreamCluster, shape{Partitions: clusterPartitions, Durable: durable}, eight),
 		},
 	}
+	if o.quick {
+		f.sides = f.sides[:len(f.sides)-1]
+	}
 	line := benchCase{name: name, unit: unit, billet: metric{side: "billet", name: unit}}
 	line.extra = []metric{{side: "forwarded", name: unit}}
 	for _, s := range f.sides[2:] {
