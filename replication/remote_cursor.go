@@ -2,11 +2,13 @@ package replication
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/billetlog/billet/internal/batch"
+	"github.com/billetlog/billet/segment"
 )
 
 // RouteCursor reads a partition's committed batches in order, from a replica on this node or from the leader elsewhere, of which it reads ahead a
@@ -237,7 +239,12 @@ func (r *Route) fetch(ctx context.Context, t *tenure, q fetchRequest) (fetched, 
 	if a.code == codeNone || a.epoch > 0 {
 		r.learn(a.standing)
 	}
-	if err := r.answered(leader, &a.wireResult); err != nil {
+	err = r.answered(leader, &a.wireResult)
+	if at, known := r.standing(); known && q.offset <= at.hw && errors.Is(err, segment.ErrUnavailable) {
+		r.retarget()
+		err = fmt.Errorf("%w: %s: node %d was deposed and has not heard of it: %v", ErrNotLeader, r.name(), leader.node, err)
+	}
+	if err != nil {
 		return fetched{}, err
 	}
 	out := fetched{from: q.offset, next: q.offset, data: a.data}

@@ -114,7 +114,7 @@ func (r *Route) retarget() {
 	leader := r.router.leaderOf(a.Shard, local)
 	here := (*Partition)(nil)
 	if local != nil {
-		if epoch := local.Epoch(); epoch > 0 {
+		if epoch := local.Epoch(); epoch > 0 && epoch >= leader.epoch { // or it was deposed and has not heard of it
 			here, leader = local, wireLeader{r.router.self, epoch, local.spec.Replica}
 		} else if leader.node == r.router.self {
 			leader = wireLeader{}
@@ -153,6 +153,9 @@ func (r *Route) bindLocked(s *routeSub) {
 // setLeaderLocked takes over who leads.
 func (r *Route) setLeaderLocked(here *Partition, leader wireLeader) {
 	before := r.here.Swap(here)
+	if before != nil && here == nil {
+		r.learnLocked(before.standingAt(r.mu.leader.epoch)) // who looks now must not find the partition empty, or where it stood long ago
+	}
 	same := before == here && r.mu.leader == leader
 	if r.mu.leader.node != 0 && leader.node == 0 {
 		r.mu.since = time.Now()
@@ -262,6 +265,10 @@ func (r *Route) refused(by wireLeader, hint wireLeader) {
 func (r *Route) learn(at standing) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.learnLocked(at)
+}
+
+func (r *Route) learnLocked(at standing) {
 	old := r.mu.at
 	switch {
 	case r.mu.known && at.epoch < old.epoch:

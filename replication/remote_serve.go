@@ -14,10 +14,15 @@ func (p *Partition) standingHere() (standing, error) {
 	if epoch == 0 {
 		return standing{}, p.notLeading()
 	}
+	return p.standingAt(epoch), nil
+}
+
+// standingAt is where a partition stands that leads in the epoch, or just led in it.
+func (p *Partition) standingAt(epoch int32) standing {
 	s := standing{start: p.StartOffset(), size: p.Size(), unsynced: p.Unsynced(), epoch: epoch}
 	s.hw = max(p.HighWatermark(), s.start)
 	s.end = max(p.EndOffset(), s.hw)
-	return s, nil
+	return s
 }
 
 // ledFor finds the replica of this node that leads the partition which a request is for.
