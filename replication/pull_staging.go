@@ -138,12 +138,15 @@ func (p *Partition) sweepGenerations(keepNext bool) (next bool, err error) {
 
 // tidy deletes old generations after an install, and an import that nobody went on with.
 func (p *Partition) tidy(now time.Time) {
-	staged := p.intake.staged.Load()
-	expired := staged != 0 && now.Sub(time.Unix(0, staged)) > stagingKept
-	if p.r == nil || !expired && !p.r.untidy.Load() || !p.life.TryRLock() {
-		return
+	if !p.life.TryRLock() {
+		return // being started or stopped
 	}
 	defer p.life.RUnlock()
+	staged := p.intake.staged.Load()
+	expired := staged != 0 && now.Sub(time.Unix(0, staged)) > stagingKept
+	if p.r == nil || !expired && !p.r.untidy.Load() {
+		return
+	}
 	leave, _ := p.intake.tryEnter(func(error) {}, false)
 	if leave == nil {
 		return

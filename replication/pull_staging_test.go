@@ -131,3 +131,24 @@ func TestRetentionSparesPulls(t *testing.T) {
 	}
 	n.close()
 }
+
+// A replica that is being started is left alone. The race detector sees it.
+func TestTidyLeavesWhatIsBeingStarted(t *testing.T) {
+	n := memNode1(t, vfs.NewMem())
+	defer n.close()
+	p := n.host.newPartition(testSpec(t, 1))
+	defer p.cancel()
+	p.life.Lock()
+	defer p.life.Unlock()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.tidy(time.Now())
+	}()
+	p.r = newReplica(n.host, p.spec.key(), p)
+	p.r.untidy.Store(true)
+	<-done
+	if !p.r.untidy.Load() {
+		t.Error("it was tidied")
+	}
+}
