@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -29,6 +30,7 @@ const (
 	harnessWindow = 4 * time.Second // of faults in a round
 	// After the faults of a round the cluster must take records again and be whole within this time, on a machine that does much else.
 	harnessHealMax = 90 * time.Second
+	harnessSlow    = 15 * time.Second // what takes longer is told
 )
 
 // TestHarness runs seeds: a short one in each run of the tests, and as many as the environment says.
@@ -157,11 +159,7 @@ func runHarness(t *testing.T, seed uint64, rounds int, window time.Duration) {
 
 // report prints all that is needed to play the seed again.
 func (h *harness) report(schedule []round, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, n := range h.notes {
-		h.t.Log(n)
-	}
+	h.t.Log("what happened:\n" + h.story())
 	for i, r := range schedule {
 		h.t.Logf("round %d:\n%v", i+1, r)
 	}
@@ -202,6 +200,7 @@ func (h *harness) play(i int, r round) bool {
 	h.paused.Store(false)
 	h.inject(r)
 	h.note("round %d: its faults are over", i+1)
+	healed := time.Now()
 	h.heal()
 	ctx, cancel := context.WithTimeout(context.Background(), harnessHealMax)
 	defer cancel()
@@ -215,7 +214,17 @@ func (h *harness) play(i int, r round) bool {
 	}
 	h.compare()
 	h.note("round %d is checked", i+1)
+	if took := time.Since(healed); took > harnessSlow {
+		h.t.Logf("seed %d: round %d took %v to be whole again:\n%s", h.seed, i+1, took.Round(time.Millisecond), h.story())
+	}
 	return true
+}
+
+// story is what happened so far.
+func (h *harness) story() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return strings.Join(h.notes, "\n")
 }
 
 // end closes all nodes, at the same time.
