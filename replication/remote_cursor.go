@@ -53,6 +53,12 @@ func (r *Route) NewCursor() *RouteCursor { return &RouteCursor{route: r} }
 // for that.
 func (c *RouteCursor) Read(dst []byte, offset int64, maxBytes int) ([]byte, error) {
 	p := c.route.source(c.local)
+	if p != nil && p != c.route.here.Load() && offset > p.HighWatermark() {
+		if offset <= p.EndOffset() {
+			return dst, nil
+		}
+		p = nil // it is behind, or new: what it lacks, and whether that is there at all, the leader knows
+	}
 	if p == nil {
 		c.closeNear()
 		return c.readFar(dst, offset, maxBytes)
@@ -62,9 +68,6 @@ func (c *RouteCursor) Read(dst []byte, offset int64, maxBytes int) ([]byte, erro
 		c.closeNear()
 		c.near, c.of = p.NewCursor(), p
 	}
-	if hw := p.HighWatermark(); offset > hw && p != c.route.here.Load() && c.mayCome(p, offset) {
-		return dst, nil
-	}
 	out, err := c.near.Read(dst, offset, maxBytes)
 	if err != nil && !c.route.router.alone {
 		err = c.route.elsewhere(err)
@@ -73,12 +76,6 @@ func (c *RouteCursor) Read(dst []byte, offset int64, maxBytes int) ([]byte, erro
 		}
 	}
 	return out, err
-}
-
-// mayCome says whether a replica that is behind may still get what is at offset.
-func (c *RouteCursor) mayCome(p *Partition, offset int64) bool {
-	at, _ := c.route.standing()
-	return offset <= max(p.EndOffset(), at.hw)
 }
 
 func (c *RouteCursor) closeNear() {

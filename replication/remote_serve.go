@@ -90,6 +90,10 @@ func (r *Router) read(p *Partition, q fetchRequest, s standing) []byte {
 	if q.offset == s.hw {
 		return head
 	}
+	if q.offset > s.hw && q.offset <= s.end {
+		// Replicas learn what is committed from each other, and one that follows may be quicker to apply it.
+		return r.fetchError(q.wirePartition, s, fmt.Errorf("%w: offset %d is not known to be committed yet", ErrBusy, q.offset))
+	}
 	c := p.NewCursor()
 	defer c.Close()
 	out, err := c.Read(head, q.offset, int(min(q.maxBytes, fetchBytesMax)))

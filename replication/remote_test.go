@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/billetlog/billet/segment"
 )
 
 // Every node takes batches and gives them back, whoever leads.
@@ -96,6 +98,51 @@ func TestRouteReadLocal(t *testing.T) {
 		t.Errorf("read %v", got)
 	}
 	rd.close()
+}
+
+// What a reader has got from a replica that is no longer there stays read: a new one that is behind is no reason to refuse its position.
+func TestRouteReadLocalOfNewReplica(t *testing.T) {
+	r := newRemoteRig(t)
+	defer r.close()
+	for i := range 5 {
+		appendTo(t, r.route(0), textBatch(t, fmt.Sprint("v", i)))
+	}
+	f := r.follower()
+	waitHW(t, r.parts[f], 5)
+	spec := testSpec(t, int32(f+1))
+	spec.Shard, spec.Join, spec.Learner = 9, true, true
+	r.dirs[f].setLocal(r.nodes[f].start(spec, true)) // as empty as one that was just made
+	r.routes[f].retarget()
+	local := r.routes[f].ReadLocal()
+	if local.HighWatermark() != 0 {
+		t.Fatalf("the new replica is at %d", local.HighWatermark())
+	}
+	rd := newReader(t, local.Notify, local.NewCursor(), 3)
+	if got := rd.take(2); fmt.Sprint(got) != "[v3 v4]" {
+		t.Errorf("read %v", got)
+	}
+	rd.close()
+}
+
+// A leader may be slower to apply what is committed than a replica that was read before.
+func TestRouteReadAheadOfLeader(t *testing.T) {
+	r := newRemoteRig(t)
+	defer r.close()
+	for i := range 5 {
+		appendTo(t, r.route(0), textBatch(t, fmt.Sprint("v", i)))
+	}
+	l := r.leader(-1)
+	s, err := r.parts[l].standingHere()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.hw = 2
+	for offset, want := range map[int64]error{3: ErrBusy, 5: ErrBusy, 6: segment.ErrUnavailable} {
+		a, err := decodeFetchAnswer(r.routers[l].read(r.parts[l], fetchRequest{wirePartition: r.routes[l].key, offset: offset, maxBytes: 1000}, s))
+		if err != nil || !errors.Is(a.err(1), want) || len(a.data) > 0 {
+			t.Errorf("offset %d: %v, %v, want %v", offset, a.err(1), err, want)
+		}
+	}
 }
 
 // Offsets that are not there are refused with the errors of a local cursor.
