@@ -11,6 +11,7 @@ import (
 
 	"github.com/billetlog/billet/internal/batch"
 	"github.com/billetlog/billet/internal/history"
+	"github.com/billetlog/billet/internal/vfs"
 	"github.com/billetlog/billet/replication"
 )
 
@@ -77,7 +78,7 @@ func (h *harness) takesRecords(ctx context.Context) bool {
 
 // partitions lists those of the harness's topics, as the first node knows them.
 func (h *harness) partitions() (out []history.Partition) {
-	for _, name := range []string{harnessMainTopic, harnessWideTopic} {
+	for _, name := range []string{harnessMainTopic, harnessWideTopic, harnessShortTopic} {
 		t, _ := h.nodes[0].log().catalog.Topic(name)
 		for i := range t.Partitions {
 			out = append(out, history.Partition{Topic: name, Number: int32(i)})
@@ -96,8 +97,62 @@ func (h *harness) whole() error {
 				}
 			}
 		}
+		if err := n.tidy(); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// tidy says which folders of replicas the node has that it should not, or lacks.
+func (n *harnessNode) tidy() error {
+	want := map[string]bool{}
+	for _, t := range n.log().harnessNode().Controller.Topics() {
+		for _, a := range t.Partitions {
+			for _, r := range a.Replicas {
+				if r.Node == n.id {
+					want[fmt.Sprintf("%d-%d", a.Shard, r.Replica)] = true
+				}
+			}
+		}
+	}
+	names, err := n.mem().List("/data/log/partitions")
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		var shard, replica uint64
+		if _, err := fmt.Sscanf(name, "%d-%d", &shard, &replica); err == nil && !n.h.knowsShard(shard) {
+			continue // of a topic that was to be made and never was
+		}
+		if !want[name] {
+			return fmt.Errorf("node %d has the folder %s, which belongs to no replica", n.id, name)
+		}
+		delete(want, name)
+	}
+	if len(want) > 0 {
+		return fmt.Errorf("node %d lacks the folders %v", n.id, want)
+	}
+	return nil
+}
+
+// seeShard notes a shard that the records have, or had.
+func (h *harness) seeShard(shard uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.shards[shard] = true
+}
+
+func (h *harness) knowsShard(shard uint64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.shards[shard]
+}
+
+func (n *harnessNode) mem() *vfs.Mem {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.mu.disk
 }
 
 func (h *harness) wholePartition(t *replication.TopicState, a *replication.PartitionAssignment) error {
@@ -181,29 +236,64 @@ func (n *harnessNode) readTo(p history.Partition, local bool) int64 {
 	return n.mu.read[readIndex(local)][p]
 }
 
-// compare reads all replicas and holds them against the history and each other.
-func (h *harness) compare() {
-	topics := h.nodes[0].log().harnessNode().Controller.Topics()
-	for _, t := range topics {
-		if t.Internal {
-			continue
+// undamaged says which replica has bytes that are not what was written.
+func (h *harness) undamaged() error {
+	if err := h.whole(); err != nil {
+		return err
+	}
+	sums := map[string]uint64{}
+	return h.eachReplica(func(p *replication.Partition, _ int32) error {
+		c, err := harnessContent(p)
+		if err != nil {
+			return err
 		}
+		for _, r := range c.Ranges {
+			key := fmt.Sprint(p.Spec().Topic, p.Spec().Partition, r.First, r.Next)
+			if sum, ok := sums[key]; ok && sum != r.Sum {
+				return fmt.Errorf("replicas differ in %+v", r)
+			}
+			sums[key] = r.Sum
+		}
+		return nil
+	})
+}
+
+// eachReplica calls f for every replica of a topic until it returns an error.
+func (h *harness) eachReplica(f func(p *replication.Partition, node int32) error) error {
+	for _, t := range h.nodes[0].log().harnessNode().Controller.Topics() {
 		for _, a := range t.Partitions {
-			var replicas []history.Replica
 			for _, r := range a.Replicas {
+				if t.Internal {
+					continue
+				}
 				p, err := h.nodes[r.Node-1].log().harnessNode().Controller.Partition(t.Name, a.Partition)
 				if err == nil {
-					var c history.Replica
-					if c, err = harnessContent(p); err == nil {
-						c.Name = fmt.Sprintf("node %d", r.Node)
-						replicas = append(replicas, c)
-						continue
-					}
+					err = f(p, r.Node)
 				}
-				h.history.Violate("%s/%d on node %d: %w", t.Name, a.Partition, r.Node, err)
+				if err != nil {
+					return fmt.Errorf("%s/%d on node %d: %w", t.Name, a.Partition, r.Node, err)
+				}
 			}
-			h.history.CheckReplicas(history.Partition{Topic: t.Name, Number: a.Partition}, replicas)
 		}
+	}
+	return nil
+}
+
+// compare reads all replicas and holds them against the history and each other.
+func (h *harness) compare() {
+	all := map[history.Partition][]history.Replica{}
+	err := h.eachReplica(func(p *replication.Partition, node int32) error {
+		c, err := harnessContent(p)
+		c.Name = fmt.Sprintf("node %d", node)
+		key := history.Partition{Topic: p.Spec().Topic, Number: p.Spec().Partition}
+		all[key] = append(all[key], c)
+		return err
+	})
+	if err != nil {
+		h.history.Violate("%w", err)
+	}
+	for p, replicas := range all {
+		h.history.CheckReplicas(p, replicas)
 	}
 }
 

@@ -3,6 +3,10 @@ package billet
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -68,7 +72,13 @@ func (h *harness) beginOnNode(f *fault, n *harnessNode) bool {
 		n.bad.Store(&badDisk{failSync: true, healed: make(chan struct{})})
 	case faultClock:
 		n.clock.Add(int64(f.jump))
-	case faultReplicas, faultReassign, faultDrain, faultPartitions, faultRemove:
+	case faultDamage:
+		h.harm(n.id)
+		if f.seed%2 == 0 {
+			n.kill(1, f.seed, false)
+		}
+		n.damage(f.seed)
+	case faultReplicas, faultReassign, faultDrain, faultPartitions, faultTopic, faultRemove:
 		h.tasks.Go(func() { h.change(f) })
 	default:
 		return false
@@ -113,7 +123,7 @@ func (h *harness) endFault(f *fault) {
 		h.net.Heal() // of others, too: what a cut hits is drawn, and how long it lasts at most
 	case faultSlowNet, faultBreakNet:
 		h.net.SetLinks(transport.Link{})
-	case faultCrash, faultPowerLoss, faultWipe:
+	case faultCrash, faultPowerLoss, faultWipe, faultDamage:
 		n.start()
 	case faultClose:
 		h.tasks.Go(func() {
@@ -129,9 +139,15 @@ func (h *harness) endFault(f *fault) {
 	case faultSlowDisk:
 		n.mend()
 	case faultFailSync:
-		n.kill(f.keep, f.seed, false)
+		if f.seed%2 == 0 { // else its replicas are replaced under it
+			n.kill(f.keep, f.seed, false)
+		}
 		n.mend()
 		n.start()
+	case faultTopic:
+		h.tasks.Go(func() {
+			h.ask(f.peer, func(ctx context.Context, l *Log) error { return l.DeleteTopic(ctx, f.topicName()) })
+		})
 	case faultDrain:
 		h.tasks.Go(func() { h.ask(f.peer, func(ctx context.Context, l *Log) error { return l.ActivateNode(ctx, f.node) }) })
 	}
@@ -155,6 +171,53 @@ func (n *harnessNode) mend() {
 	if b := n.bad.Swap(nil); b != nil {
 		close(b.healed)
 	}
+}
+
+// topicName is that of the topic that a faultTopic makes.
+func (f *fault) topicName() string { return fmt.Sprintf("passing-%d", f.seed%3) }
+
+// damage changes bytes of one of the files that replicas have on the node's disk.
+func (n *harnessNode) damage(seed uint64) {
+	n.mu.Lock()
+	m := n.mu.disk
+	n.mu.Unlock()
+	rng := rand.New(rand.NewPCG(seed, 11))
+	var files []string
+	var list func(dir string)
+	list = func(dir string) {
+		names, _ := m.List(dir)
+		for _, name := range names {
+			path := filepath.Join(dir, name)
+			if info, err := m.Stat(path); err != nil {
+				continue
+			} else if info.IsDir {
+				list(path)
+			} else if info.Size > 0 {
+				files = append(files, path)
+			}
+		}
+	}
+	list("/data/log/partitions")
+	if len(files) == 0 {
+		return
+	}
+	name := files[rng.IntN(len(files))]
+	file, err := m.Open(name)
+	if err != nil {
+		return // it was deleted meanwhile
+	}
+	size, err := file.Size()
+	at := rng.Int64N(max(size, 1))
+	var b [1]byte
+	if err == nil {
+		_, err = file.ReadAt(b[:], at)
+	}
+	if err == nil {
+		b[0] ^= 1 << rng.IntN(8)
+		_, err = file.WriteAt(b[:], at)
+	}
+	n.h.damaged.Store(true)
+	n.h.note("node %d: byte %d of %d of %s was changed: %v", n.id, at, size, name, errors.Join(err, file.SyncData(), file.Close()))
 }
 
 func (h *harness) harm(id int32) {
@@ -197,6 +260,10 @@ func (h *harness) change(f *fault) {
 		})
 	case faultPartitions:
 		h.ask(f.node, func(ctx context.Context, l *Log) error { return l.AddPartitions(ctx, f.topic, f.number) })
+	case faultTopic:
+		h.ask(f.node, func(ctx context.Context, l *Log) error {
+			return l.CreateTopic(ctx, Topic{Name: f.topicName(), Partitions: 2, Replicas: 3})
+		})
 	case faultDrain:
 		h.ask(f.peer, func(ctx context.Context, l *Log) error { return l.DrainNode(ctx, f.node) })
 	case faultRemove:

@@ -40,7 +40,8 @@ func (h *harness) awaitTopics(ctx context.Context, log *Log) error {
 	for {
 		_, wide := log.catalog.Topic(harnessWideTopic)
 		_, narrow := log.catalog.Topic(harnessMainTopic)
-		if wide && narrow {
+		_, short := log.catalog.Topic(harnessShortTopic)
+		if wide && narrow && short {
 			return nil
 		}
 		select {
@@ -83,6 +84,10 @@ func (l *harnessLife) produce(log *Log) {
 				r.Topic, r.Partition = harnessWideTopic, int32(rng.IntN(harnessWideParts))
 			}
 			size := 20 + rng.IntN(60)
+			if rng.IntN(8) == 0 {
+				r.Topic, r.Partition = harnessShortTopic, 0
+				size = 500
+			}
 			if rng.IntN(100) == 0 {
 				size = 70 << 10 // past the journal
 			}
@@ -156,6 +161,9 @@ func (l *harnessLife) consume(log *Log, local bool) {
 		for i := range records {
 			r := &records[i]
 			p := history.Partition{Topic: r.Topic, Number: r.Partition}
+			if r.Topic == harnessShortTopic && r.Offset > reader.Position(p) {
+				reader.Seek(p, r.Offset) // what was between is deleted
+			}
 			reader.Read(p, r.Offset, harnessValue(r.Value))
 			n.progress(p, r.Offset+1, local)
 		}
@@ -163,7 +171,9 @@ func (l *harnessLife) consume(log *Log, local bool) {
 			continue
 		}
 		var out *OffsetError
-		if errors.As(err, &out) {
+		if errors.As(err, &out) && out.Topic == harnessShortTopic && out.Offset < out.Start {
+			reader.Seek(history.Partition{Topic: out.Topic, Number: out.Partition}, out.Start)
+		} else if errors.As(err, &out) {
 			h.history.Violate("%s: %w", name, err)
 		}
 		h.note("%s: %v", name, err)
@@ -181,6 +191,7 @@ func (l *harnessLife) watchLeaders(log *Log) {
 	for ; l.ctx.Err() == nil; l.pause(harnessLookGap) {
 		for _, t := range node.Controller.Topics() {
 			for i := range t.Partitions {
+				h.seeShard(t.Partitions[i].Shard)
 				p, err := node.Controller.Partition(t.Name, int32(i))
 				if err != nil {
 					continue
@@ -194,5 +205,5 @@ func (l *harnessLife) watchLeaders(log *Log) {
 }
 
 func harnessConsumerConfig(local bool) ConsumerConfig {
-	return ConsumerConfig{Topics: []string{harnessMainTopic, harnessWideTopic}, ReadLocal: local}
+	return ConsumerConfig{Topics: []string{harnessMainTopic, harnessWideTopic, harnessShortTopic}, ReadLocal: local}
 }

@@ -144,7 +144,7 @@ const harnessCloseMax = 40 * time.Second
 func (l *harnessLife) config() Config {
 	n := l.n
 	c := Config{Dir: "/data/log", NodeID: n.id, JournalBytes: 2 << 20, OpenTimeout: 5 * time.Second, CloseTimeout: 10 * time.Second,
-		DiskReserve: 1 << 20, OnEvent: l.event, RetentionCheckInterval: 500 * time.Millisecond, Logger: n.h.logger(l.name)}
+		DiskReserve: 1 << 20, OnEvent: l.event, RetentionCheckInterval: 500 * time.Millisecond, ScrubBytesPerSecond: 64 << 20, Logger: n.h.logger(l.name)}
 	c.Cluster = Cluster{Listen: harnessAddress(n.id), Transport: l.transport, ReplicaLagTimeMax: time.Second}
 	for id := int32(1); id <= harnessNodes; id++ {
 		c.Cluster.Bootstrap = append(c.Cluster.Bootstrap, id)

@@ -33,6 +33,8 @@ const (
 	faultReassign   faultKind = "reassign"    // a partition moves to other nodes
 	faultDrain      faultKind = "drain"       // a node gives up all it has
 	faultPartitions faultKind = "partitions"  // a topic gets one more partition
+	faultDamage     faultKind = "damage"      // bytes of a replica's files change, under a log that is open or at rest
+	faultTopic      faultKind = "topic"       // a topic is made, and deleted again
 	faultRemove     faultKind = "remove-node" // a node is taken out of the cluster, and comes back as a new one
 )
 
@@ -97,11 +99,12 @@ func (r round) String() string {
 }
 
 const (
-	harnessNodes     = 5
-	harnessWideTopic = "wide"   // its replicas change
-	harnessMainTopic = "narrow" // three replicas each
-	harnessMainParts = 3
-	harnessWideParts = 2
+	harnessNodes      = 5
+	harnessWideTopic  = "wide"   // its replicas change
+	harnessMainTopic  = "narrow" // three replicas each
+	harnessMainParts  = 3
+	harnessShortTopic = "short" // its old segments are deleted
+	harnessWideParts  = 2
 )
 
 // drawRounds draws a schedule from the seed alone: what the system does has no influence on it. Faults that take a node's disk away hit one node in
@@ -135,7 +138,7 @@ var faultWeights = []struct {
 }{
 	{faultSplit, 4}, {faultOneWay, 3}, {faultFlap, 2}, {faultSlowNet, 2}, {faultBreakNet, 2}, {faultCrash, 5}, {faultPowerLoss, 5}, {faultBlackout, 1},
 	{faultClose, 3}, {faultWipe, 3}, {faultFullDisk, 2}, {faultSlowDisk, 3}, {faultFailSync, 2}, {faultClock, 2}, {faultReplicas, 3}, {faultReassign, 3},
-	{faultDrain, 2}, {faultPartitions, 1}, {faultRemove, 1},
+	{faultDrain, 2}, {faultPartitions, 1}, {faultRemove, 1}, {faultDamage, 3}, {faultTopic, 2},
 }
 
 func (d *scheduleDraw) kind() faultKind {
@@ -206,7 +209,10 @@ func (d *scheduleDraw) fit(f *fault) bool {
 		f.node = 0
 		downs = []int32{1, 2, 3, 4, 5}
 		f.lasts = min(f.lasts, d.window/5)
-	case faultWipe, faultFailSync, faultRemove:
+	case faultTopic:
+		f.nodes = nil
+		return true
+	case faultWipe, faultFailSync, faultRemove, faultDamage:
 		if d.lost {
 			return false
 		}
@@ -223,8 +229,13 @@ func (d *scheduleDraw) fit(f *fault) bool {
 	for _, n := range downs {
 		d.busy[n] = append(d.busy[n], [2]time.Duration{f.at, f.at + f.lasts})
 	}
-	d.lost = d.lost || f.kind == faultWipe || f.kind == faultFailSync || f.kind == faultRemove
+	d.lost = d.lost || f.kind.takesDisk()
 	return true
+}
+
+// takesDisk says whether a node loses what it has.
+func (k faultKind) takesDisk() bool {
+	return k == faultWipe || k == faultFailSync || k == faultRemove || k == faultDamage
 }
 
 func (d *scheduleDraw) anyNode() int32 { return int32(d.IntN(harnessNodes) + 1) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"runtime"
 	"strconv"
@@ -82,7 +83,7 @@ func TestScheduleIsTheSeeds(t *testing.T) {
 			lost := 0
 			for _, f := range r.faults {
 				kinds[f.kind] = true
-				if f.kind == faultWipe || f.kind == faultFailSync || f.kind == faultRemove {
+				if f.kind.takesDisk() {
 					lost++
 				}
 				if f.at < 0 || f.at > r.window {
@@ -111,12 +112,14 @@ type harness struct {
 	began   time.Time
 	paused  atomic.Bool // producers rest
 	open    atomic.Int64
+	damaged atomic.Bool // bytes were changed in this round
 	logFile *os.File
 
 	mu     sync.Mutex
 	notes  []string
 	errors map[string]int
 	dumped bool
+	shards map[uint64]bool
 	harmed map[int32]bool // nodes whose disk was taken away in this round
 }
 
@@ -127,7 +130,7 @@ func runHarness(t *testing.T, seed uint64, rounds int, window time.Duration) {
 	// A panic leaves no time for the test's own log.
 	fmt.Fprintf(os.Stderr, "harness: seed %d, again with: %s=%d %s=%d go test -run '^TestHarness$' .\n", seed, harnessSeedEnv, seed, harnessRoundsEnv, rounds)
 	h := &harness{t: t, seed: seed, net: transport.NewMemoryNetwork(seed), history: history.New(), began: time.Now(),
-		errors: map[string]int{}, harmed: map[int32]bool{}}
+		errors: map[string]int{}, harmed: map[int32]bool{}, shards: map[uint64]bool{}}
 	var err error
 	if h.logFile, err = harnessLogFile(); err != nil {
 		t.Fatal(err)
@@ -143,6 +146,12 @@ func runHarness(t *testing.T, seed uint64, rounds int, window time.Duration) {
 	ok := h.form()
 	for i := 0; ok && i < len(schedule); i++ {
 		ok = h.play(i, schedule[i])
+	}
+	if last := drawRounds(^seed, 1, window)[0]; ok && seed%2 == 0 && rounds > 0 {
+		h.note("all nodes close in the middle of\n%v", last)
+		h.paused.Store(false)
+		last.window /= 2
+		h.inject(last)
 	}
 	h.end()
 	if err := goleak.Find(before); err != nil && ok {
@@ -175,9 +184,13 @@ func (h *harness) form() bool {
 		return false
 	}
 	config := map[string]string{"segment.bytes": "131072", "retention.ms": "-1"}
+	short := map[string]string{"segment.bytes": "65536", "retention.bytes": "200000"}
+	wide := maps.Clone(config)
+	wide["min.insync.replicas"] = fmt.Sprint(1 + h.seed%3)
 	for _, topic := range []Topic{
 		{Name: harnessMainTopic, Partitions: harnessMainParts, Replicas: 3, Config: config},
-		{Name: harnessWideTopic, Partitions: harnessWideParts, Replicas: 3, Config: config},
+		{Name: harnessWideTopic, Partitions: harnessWideParts, Replicas: 3, Config: wide},
+		{Name: harnessShortTopic, Replicas: 3, Config: short},
 	} {
 		for {
 			err := h.nodes[0].log().CreateTopic(ctx, topic)
@@ -212,6 +225,9 @@ func (h *harness) play(i int, r round) bool {
 		!h.await(ctx, "readers are at the end", h.allRead) {
 		return false
 	}
+	if h.damaged.Swap(false) && !h.await(ctx, "damage is found and replaced", h.undamaged) {
+		return false
+	}
 	h.compare()
 	h.note("round %d is checked", i+1)
 	if took := time.Since(healed); took > harnessSlow {
@@ -234,7 +250,11 @@ func (h *harness) end() {
 		wg.Go(n.shut)
 	}
 	wg.Wait()
-	h.tasks.Wait()
+	h.tasks.Wait() // some may have started a node
+	for _, n := range h.nodes {
+		n.shut()
+		n.mend()
+	}
 	h.lives.Wait()
 	_ = h.net.Close()
 }
