@@ -104,6 +104,31 @@ func TestFormingChangesNoVoters(t *testing.T) {
 	}
 }
 
+// A node whose replica of the metadata was replaced while it was down gets the new one, although its own log tells it nothing: where that is
+// committed up to was not noted before it went down.
+func TestReplacedMetadataWithoutRecords(t *testing.T) {
+	n := newMemberNet(t)
+	fs := vfs.NewMem()
+	all := n.trioOf(0, vfs.NewMem(), vfs.NewMem(), fs)
+	all[2].until("three voters", metadataVoters3)
+	q := all[2].Host.registration()
+	crashed := fs.CrashClone(vfs.CrashOptions{})
+	all[2].close()
+	q.Lost, q.Holds = q.Holds, 0
+	c := all[0].Controller
+	if _, err := ask(testContext(t), c, "register", q, (*Controller).registerNode); err != nil {
+		t.Fatal(err)
+	}
+	all[0].until("the lost replica is gone", func(c *Controller) bool { return len(c.mu.topics[MetadataTopic].Partitions[0].Replicas) == 2 })
+	cfg := all[2].cfg
+	cfg.Host.FS = crashed
+	all[2] = n.open(cfg)
+	all[2].until("three voters", metadataVoters3)
+	for _, m := range all {
+		m.close()
+	}
+}
+
 func breathe(ctx context.Context) {
 	select {
 	case <-time.After(10 * time.Millisecond):

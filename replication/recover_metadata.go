@@ -126,17 +126,29 @@ func (c *Controller) renewMetadata(ctx context.Context, led time.Time) error {
 		return nil
 	}
 	var last error
-	for _, n := range c.Nodes() {
-		if n.ID == c.host.cfg.Node.ID && own.Epoch() == 0 {
+	for _, id := range c.whoMayKnow(own) {
+		if id == c.host.cfg.Node.ID && own.Epoch() == 0 {
 			continue
 		}
-		given, err := c.registerAt(ctx, n.ID, q)
+		given, err := c.registerAt(ctx, id, q)
 		if err == nil && given.Replica != 0 && given.Replica != own.spec.Replica {
 			return c.swapMetadata(ctx, given.Replica)
 		}
 		last = cmpError(err, last)
 	}
 	return last
+}
+
+// whoMayKnow are the nodes that the records name and those that vote with this node's replica: it may have no record at hand, since what of its log is
+// committed it learns from its group alone.
+func (c *Controller) whoMayKnow(own *Partition) []int32 {
+	ids := c.nodes()
+	for _, v := range own.voters() {
+		if id := nodeOf(v); !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 func (c *Controller) registerAt(ctx context.Context, node int32, q registration) (given registered, err error) {
