@@ -86,7 +86,7 @@ func (c *Controller) agree(ctx context.Context) error {
 	c.agent.Lock()
 	defer c.agent.Unlock()
 	c.mu.RLock()
-	at, settled, troubled := c.mu.next, c.mu.settled, c.mu.troubled
+	at, settled, troubled, deleted := c.mu.next, c.mu.settled, c.mu.troubled, len(c.mu.deleted)
 	want := c.mu.replicasOf(c.host.cfg.Node.ID)
 	running := make(map[uint64]*Partition, len(c.mu.partitions))
 	for s, p := range c.mu.partitions {
@@ -97,7 +97,7 @@ func (c *Controller) agree(ctx context.Context) error {
 		return nil
 	}
 	delete(want, metadataShard)
-	err := errors.Join(c.removeUnwanted(ctx, want, running), c.startWanted(ctx, want, running))
+	err := errors.Join(c.removeUnwanted(ctx, want, running), c.startWanted(ctx, want, running), c.sweepDeleted(deleted))
 	c.mu.Lock()
 	c.mu.settled, c.mu.troubled = at, err != nil
 	c.changedLocked()
@@ -193,6 +193,26 @@ func (c *Controller) sweep(context.Context) error {
 		}
 	}
 	return nil
+}
+
+// sweepDeleted deletes the folders of deleted topics' replicas that never ran: they were made ready, and the topic was gone when this node read of it.
+func (c *Controller) sweepDeleted(deleted int) error {
+	if c.agent.swept == deleted {
+		return nil
+	}
+	keys, err := c.host.replicaKeys()
+	for _, k := range keys {
+		c.mu.RLock()
+		gone := c.mu.deleted[k.Shard]
+		c.mu.RUnlock()
+		if gone && c.host.partitionOf(k.Shard) == nil {
+			err = errors.Join(err, c.host.DeleteReplicaDir(k))
+		}
+	}
+	if err == nil {
+		c.agent.swept = deleted
+	}
+	return err
 }
 
 // settleAll waits until every replica that is its group's only voter leads, or cannot: then its high watermark covers all that was ever

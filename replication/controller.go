@@ -62,7 +62,10 @@ type Controller struct {
 		unwatch func() // ends what tells moved
 		buf     []byte
 	}
-	agent      struct{ sync.Mutex } // held while the replicas are made to agree
+	agent struct { // locked while the replicas are made to agree
+		sync.Mutex
+		swept int // of so many shards of deleted topics nothing is left
+	}
 	governWake chan struct{}
 	governed   struct {
 		sync.Mutex

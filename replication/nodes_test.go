@@ -129,6 +129,33 @@ func TestReplacedMetadataWithoutRecords(t *testing.T) {
 	}
 }
 
+// What was made ready for a topic that is gone before its node reads of it is deleted.
+func TestFoldersOfTopicsNeverSeen(t *testing.T) {
+	n := newMemberNet(t)
+	all := n.trioOf(0, vfs.NewMem(), vfs.NewMem(), vfs.NewMem())
+	all[0].until("three voters", metadataVoters3)
+	late, other := all[0], all[1]
+	if late.Controller.meta().Epoch() != 0 {
+		late, other = other, late
+	}
+	late.Controller.reader.Lock() // it reads nothing
+	_, err := other.Controller.CreateTopic(testContext(t), TopicSpec{Name: "t", Partitions: 3})
+	if err == nil {
+		err = other.Controller.DeleteTopic(testContext(t), "t")
+	}
+	late.Controller.reader.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	late.until("the folders are gone", func(c *Controller) bool {
+		keys, err := c.host.replicaKeys()
+		return err == nil && len(c.mu.deleted) == 3 && len(keys) == 1
+	})
+	for _, m := range all {
+		m.close()
+	}
+}
+
 func breathe(ctx context.Context) {
 	select {
 	case <-time.After(10 * time.Millisecond):
