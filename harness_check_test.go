@@ -245,6 +245,9 @@ func (h *harness) undamaged() error {
 	return h.eachReplica(func(p *replication.Partition, _ int32) error {
 		c, err := harnessContent(p)
 		if err != nil {
+			for at := c.Start; at < c.End; at += 20 {
+				p.Suspect(at) // the scrubber takes minutes to come by
+			}
 			return err
 		}
 		for _, r := range c.Ranges {
