@@ -23,6 +23,9 @@ func (h *harness) inject(r round) {
 	var turns []turn
 	for i := range r.faults {
 		f := &r.faults[i]
+		if f.at >= r.window {
+			continue
+		}
 		turns = append(turns, turn{f.at, f, false})
 		if f.lasts > 0 {
 			turns = append(turns, turn{min(f.at+f.lasts, r.window), f, true})
@@ -79,6 +82,7 @@ func (h *harness) beginOnNode(f *fault, n *harnessNode) bool {
 		}
 		n.damage(f.seed)
 	case faultReplicas, faultReassign, faultDrain, faultPartitions, faultTopic, faultRemove:
+		h.moved.Store(true)
 		h.tasks.Go(func() { h.change(f) })
 	default:
 		return false
