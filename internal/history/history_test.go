@@ -45,6 +45,8 @@ func TestWhatIsGoodPasses(t *testing.T) {
 		reader.Read(part, offset, r.Records[offset])
 		reader.High(part, offset+1)
 	}
+	h.Expect("quiet")
+	h.Reader("y").Read(Partition{"u", 0}, 0, Value{"quiet", 1 << 40})
 	h.Refuse(h.Send("b"), errors.New("no"))
 	h.Lead(part, 1, 1)
 	h.Lead(part, 1, 1)
