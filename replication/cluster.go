@@ -273,12 +273,13 @@ func (n *Node) look(members []peerInfo) (found bool, err error) {
 	var cluster [16]byte
 	var generation uint64
 	var forming bool
-	seen := map[int32][16]byte{}
+	seen := map[int32]peerInfo{}
 	for _, p := range members {
-		if other, ok := seen[p.Node]; ok && other != p.Dir {
+		// At one address only one is up: the other one was there before it lost its directory, and is not forgotten yet.
+		if other, ok := seen[p.Node]; ok && other.Dir != p.Dir && other.Addr != p.Addr {
 			return false, fmt.Errorf("%w: two nodes with the id %d are up: give each its own NodeID", ErrNodeExists, p.Node)
 		}
-		seen[p.Node] = p.Dir
+		seen[p.Node] = p
 		if p.Cluster == [16]byte{} {
 			continue
 		}

@@ -198,3 +198,19 @@ func TestBootstrap(t *testing.T) {
 		t.Errorf("clusters are %v", ids)
 	}
 }
+
+// A node that lost its directory and starts again before gossip has forgotten what was at its address is no second node of its id.
+func TestLookPastLostDirectory(t *testing.T) {
+	n := &Node{}
+	n.cfg.ID, n.cfg.Network = 2, &NetworkConfig{Bootstrap: []int32{1, 2}}
+	lost := peerInfo{Node: 2, Dir: [16]byte{1}, Phase: phaseFresh, Addr: "here:1"}
+	fresh := lost
+	fresh.Dir = [16]byte{2}
+	if found, err := n.look([]peerInfo{lost, fresh}); found || err != nil {
+		t.Errorf("found %v, %v", found, err)
+	}
+	fresh.Addr = "elsewhere:1"
+	if _, err := n.look([]peerInfo{lost, fresh}); !errors.Is(err, ErrNodeExists) {
+		t.Errorf("two nodes with one id: %v", err)
+	}
+}
