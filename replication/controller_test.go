@@ -353,6 +353,28 @@ func TestProducerIDs(t *testing.T) {
 	k.close()
 }
 
+// A producer's id is asked for again when the answer was lost, until the context ends.
+func TestProducerIDsAgain(t *testing.T) {
+	k := openCluster(t, vfs.NewMem())
+	lost := 0
+	id := func(context.Context, nothing) (int64, error) {
+		if lost++; lost < 3 {
+			return 0, fmt.Errorf("%w: the node is gone", ErrAmbiguous)
+		}
+		return 7, nil
+	}
+	do := func(_ *Controller, ctx context.Context, q nothing) (int64, error) { return id(ctx, q) }
+	if got, err := askAgain(testContext(t), k.c, "ids", nothing{}, do); got != 7 || err != nil || lost != 3 {
+		t.Errorf("%d after %d attempts, %v", got, lost, err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	id = func(context.Context, nothing) (int64, error) { cancel(); return 0, ErrAmbiguous }
+	if _, err := askAgain(ctx, k.c, "ids", nothing{}, do); !errors.Is(err, ErrAmbiguous) {
+		t.Errorf("after the end of the context: %v", err)
+	}
+	k.close()
+}
+
 // A change that waits for another one ends with its context, and so does one that runs when the controller closes.
 func TestTopicChangesHonourContext(t *testing.T) {
 	k := openCluster(t, vfs.NewMem())

@@ -170,6 +170,23 @@ func ask[Q, R any](ctx context.Context, c *Controller, name string, q Q, do func
 	}
 }
 
+// askAgain is ask for what does no harm when it is decided twice: it goes on when the outcome is unknown.
+func askAgain[Q, R any](ctx context.Context, c *Controller, name string, q Q, do func(*Controller, context.Context, Q) (R, error)) (R, error) {
+	for {
+		r, err := ask(ctx, c, name, q, do)
+		if err == nil || !errors.Is(err, ErrAmbiguous) || ctx.Err() != nil {
+			return r, err
+		}
+		select {
+		case <-time.After(controllerPause):
+		case <-ctx.Done():
+			return r, err
+		case <-c.ctx.Done():
+			return r, err
+		}
+	}
+}
+
 // elsewhere says whether a decision was certainly not taken and may be where the metadata is led by now.
 func elsewhere(err error) bool {
 	return (errors.Is(err, ErrNotLeader) || errors.Is(err, errUnreachable)) && !errors.Is(err, ErrAmbiguous)

@@ -323,7 +323,7 @@ func (c *Controller) NewProducerID(ctx context.Context) (id int64, epoch int16, 
 			return id, 0, nil
 		}
 		c.ids.Unlock()
-		first, err := ask(ctx, c, "producer-ids", nothing{}, (*Controller).producerIDs)
+		first, err := askAgain(ctx, c, "producer-ids", nothing{}, (*Controller).producerIDs)
 		if err != nil {
 			return 0, 0, err
 		}
