@@ -60,7 +60,7 @@ func startProcessCluster(t *testing.T, fast bool) *processCluster {
 	c.fatal("the client", err)
 	c.setClient(log, own.ID)
 	t.Cleanup(c.end)
-	c.note("there is a cluster")
+	c.settle(false)
 	return c
 }
 
@@ -304,8 +304,7 @@ func (c *processCluster) play(rounds []killRound) {
 		}
 	}
 	c.closeAll()
-	c.t.Logf("%d acknowledged, %d times compared, whole after %v at most, %v in all", c.history.Acknowledged(), c.dumps,
-		c.longest.Round(time.Millisecond), time.Since(c.began).Round(time.Millisecond))
+	c.sum()
 }
 
 // TestClusterKilled kills one process of three and starts it again.

@@ -122,12 +122,12 @@ func (r *clusterRig) setClient(log *Log, id int32) {
 	}
 	var ctx context.Context
 	ctx, r.stop = context.WithCancel(context.Background())
-	for i := range 2 {
+	r.read = []map[history.Partition]int64{{}, {}}
+	for i := range r.read {
 		c, err := log.NewConsumer(ConsumerConfig{Topics: []string{rigTopic}})
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		r.read = append(r.read, map[history.Partition]int64{})
 		r.tasks.Go(func() { r.consume(ctx, c, i) })
 	}
 }
@@ -333,4 +333,11 @@ func (r *clusterRig) compare(ctx context.Context) {
 		r.history.CheckReplicas(r.partition(a.Partition), replicas)
 	}
 	r.dumps++
+}
+
+// sum tells what there was.
+func (r *clusterRig) sum() {
+	r.t.Helper()
+	r.t.Logf("%d acknowledged, %d times compared, whole after %v at most, %v in all", r.history.Acknowledged(), r.dumps,
+		r.longest.Round(time.Millisecond), time.Since(r.began).Round(time.Millisecond))
 }
