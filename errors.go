@@ -143,12 +143,17 @@ var finalErrors = []error{
 // context or of DeliveryTimeout, whatever caused the wait. After ErrAmbiguous a
 // retry may write the record twice.
 func Retriable(err error) bool {
-	for _, target := range finalErrors {
-		if errors.Is(err, target) {
-			return false
-		}
-	}
-	for _, target := range retriableErrors {
+	return !isAny(err, finalErrors) && isAny(err, retriableErrors)
+}
+
+// retriableAnswer is Retriable for what a partition answers: a context that ended
+// there is that of a connection, never that of who waits for the record.
+func retriableAnswer(err error) bool {
+	return !errors.Is(err, ErrClosed) && isAny(err, retriableErrors)
+}
+
+func isAny(err error, targets []error) bool {
+	for _, target := range targets {
 		if errors.Is(err, target) {
 			return true
 		}

@@ -62,7 +62,7 @@ func (p *producerPartition) refusedLocked(b *pendingBatch, err error) {
 		b.cause = err
 		m.rewind = true
 		m.retryAt = p.producer.now() + int64(busyBackoff)
-	case Retriable(err):
+	case retriableAnswer(err):
 		b.cause = err
 		m.rewind = true
 		p.avoid()

@@ -169,6 +169,7 @@ func TestProducerRetries(t *testing.T) {
 		"busy":               {busy, busy},
 		"disk full":          {full},
 		"lost":               {answerLost},
+		"dial timed out":     {refuse(fmt.Errorf("%w: dial: %w", replication.ErrNotLeader, context.DeadlineExceeded))},
 		"too few in sync":    {refuse(replication.ErrNotEnoughReplicas)},
 		"kept by too few":    {{store: true, err: replication.ErrNotEnoughReplicasAfterAppend}, refuse(replication.ErrNotEnoughReplicas)},
 		"kept":               {answerKept},

@@ -226,15 +226,16 @@ func (r *Route) exchange(t *tenure, lane *sendLane, leader wireLeader, payload [
 	return AppendResult{Offset: -1, Err: err}
 }
 
-// lost is the error of a batch that no answer came for.
+// lost is the error of a batch that no answer came for. What is known to be as if it was not sent wraps nothing else: the end of a dial's
+// context is not that of its producer's.
 func (r *Route) lost(t *tenure, leader wireLeader, err error) error {
 	switch {
 	case errors.Is(err, transport.ErrQueueFull), errors.Is(err, transport.ErrBusy):
-		return fmt.Errorf("%w: %s: node %d: %w", ErrBusy, r.name(), leader.node, err)
+		return fmt.Errorf("%w: %s: node %d: %v", ErrBusy, r.name(), leader.node, err)
 	case errors.Is(err, transport.ErrTooLarge):
 		return fmt.Errorf("%w: %s: %w", ErrTooLarge, r.name(), err)
 	case didNotRun(err):
-		return fmt.Errorf("%w: %s: node %d: %w", ErrNotLeader, r.name(), leader.node, err)
+		return fmt.Errorf("%w: %s: node %d: %v", ErrNotLeader, r.name(), leader.node, err)
 	}
 	if cause := context.Cause(t.ctx); cause != nil && errors.Is(cause, errTenure) {
 		err = cause
