@@ -149,6 +149,6 @@ func (c *Core) delete(g *group) {
 			records = append(records, Record{Key: offsetKey(g.id, topic, p)})
 		}
 	}
-	c.writeInParts(g, append(records, g.tombstones()...))
+	c.write(g, append(records, g.tombstones()...)...)
 	c.drop(g)
 }

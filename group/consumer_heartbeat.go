@@ -219,7 +219,8 @@ func (c *Core) replaceConsumer(g *group, old *consumerMember, body *kmsg.Consume
 	k.remove(old, c.now)
 	k.add(m)
 	k.target[id] = target.clone()
-	c.write(g, targetRecord(g.id, id, k.target[id])) // what it says about itself follows
+	// A target must not be in the log before its member.
+	c.write(g, memberRecord(g.id, m), targetRecord(g.id, id, k.target[id]))
 	return m
 }
 

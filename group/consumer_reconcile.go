@@ -119,6 +119,9 @@ func (c *Core) retarget(g *group) {
 		in.members = append(in.members, one)
 	}
 	target := in.assign(k.assignor(c.opts.Assignor))
+	for _, has := range target {
+		has.fit(c.opts.RecordBytesMax / 4) // with epochs, and what is to be revoked, it is larger
+	}
 	for _, id := range sortedKeys(k.members) {
 		if old, ok := k.target[id]; !ok || !samePartitions(old, target[id]) {
 			c.write(g, targetRecord(g.id, id, target[id]))
@@ -128,6 +131,22 @@ func (c *Core) retarget(g *group) {
 	k.assignmentEpoch = k.epoch
 	c.write(g, targetEpochRecord(g.id, k.epoch))
 }
+
+// fit takes the last partitions away until a record of the rest has at most that size.
+func (o owned) fit(size int) {
+	topics := o.byTopic()
+	for i, t := range topics {
+		size -= len(t.id) + 2*countBytesMax
+		for _, p := range t.partitions {
+			if size -= 4; size < 0 {
+				delete(o, topicPartition{topics[i].id, p})
+			}
+		}
+	}
+}
+
+// countBytesMax is the most that a count takes in a record.
+const countBytesMax = 5
 
 // assignor is the one that most members want, of equals the first by name.
 func (k *consumerGroup) assignor(otherwise string) string {

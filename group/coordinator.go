@@ -26,6 +26,7 @@ type Core struct {
 	now     time.Time
 	out     Effects
 	open    *group // whose write the last of out.Writes is, if more records may join it
+	size    int    // bytes of that write
 	answers []answer
 }
 
@@ -223,31 +224,26 @@ func (c *Core) fail(g *group, to *Request, code int16) {
 	c.respond(g, to, failure(to.Body, code))
 }
 
-// write appends records to the group's write of this call.
+// write appends records to the group's write of this call, or begins another one
+// when it is full. What a request changes can so be committed in part: every order
+// of records is such that a core which reads only the first ones goes on from there.
 func (c *Core) write(g *group, records ...Record) {
-	if len(records) == 0 {
-		return
+	for _, r := range records {
+		size := len(r.Key) + len(r.Value) + recordOverhead
+		if c.open != g || c.size+size > c.opts.WriteBytesMax {
+			c.written++
+			c.open, c.size = g, 0
+			g.lastWrite = c.written
+			c.out.Writes = append(c.out.Writes, Write{Seq: c.written, Time: c.now})
+		}
+		c.size += size
+		last := &c.out.Writes[len(c.out.Writes)-1]
+		last.Records = append(last.Records, r)
 	}
-	if c.open != g {
-		c.written++
-		c.open = g
-		g.lastWrite = c.written
-		c.out.Writes = append(c.out.Writes, Write{Seq: c.written, Time: c.now})
-	}
-	last := &c.out.Writes[len(c.out.Writes)-1]
-	last.Records = append(last.Records, records...)
 }
 
-// writeInParts writes records that need not be appended together.
-func (c *Core) writeInParts(g *group, records []Record) {
-	for len(records) > 0 {
-		n := min(len(records), c.opts.RecordsPerWriteMax)
-		c.open = nil
-		c.write(g, records[:n]...)
-		records = records[n:]
-	}
-	c.open = nil
-}
+// recordOverhead is what a batch has for a record besides key and value, at most.
+const recordOverhead = 32
 
 // create makes an empty classic group, or returns nil when there are too many.
 func (c *Core) create(id string) *group {

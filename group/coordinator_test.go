@@ -116,3 +116,73 @@ func BenchmarkHeartbeat(b *testing.B) {
 		})
 	}
 }
+
+// However much is written at once, each write stays below what a partition takes; a
+// member gets no more than a record holds.
+func TestWritesAreBounded(t *testing.T) {
+	w := newWorld(t, Options{MemberBytesMax: 1000, RecordBytesMax: 4000, WriteBytesMax: 1000})
+	w.setTopics(Topic{"t", topicID("t"), 1000})
+	w.holding = true
+	w.run("anna alive g topics=t")
+	w.run("s commit g gen=-1 member= at=t/0:1")
+	for i := range 30 {
+		w.run(fmt.Sprintf("c%d alive g topics=t", i))
+	}
+	for _, one := range w.writes {
+		size := 0
+		for _, r := range one.Records {
+			size += len(r.Key) + len(r.Value)
+			if len(r.Value) > 4000 {
+				t.Errorf("a record has %d bytes", len(r.Value))
+			}
+		}
+		if size > 1000 && len(one.Records) > 1 {
+			t.Errorf("a write has %d bytes", size)
+		}
+	}
+	w.commit(len(w.writes))
+	if n := len(w.client("anna").owned); n < 200 || n > 250 {
+		t.Errorf("a member has %d partitions of 4 bytes, and a quarter of 4000 bytes holds less than 250", n)
+	}
+	w.checkReplay(t)
+}
+
+// Wherever the log of what one request does ends, the next core goes on: a member
+// that was being removed is fenced, a target that is there in part is computed anew.
+func TestLogsThatEndWithinAWrite(t *testing.T) {
+	w := newWorld(t, Options{})
+	w.setTopics(Topic{"t", topicID("t"), 9})
+	for _, line := range []string{"anna alive g topics=t", "bert alive g topics=t", "anna alive g owns=all", "anna alive g owns=all", "bert alive g", "cleo alive g topics=t",
+		"anna alive g gen=-1", "bert alive g owns=all", "cleo alive g", "bert alive g owns=all", "cleo alive g", "bert alive g gen=-1"} {
+		w.run(line)
+	}
+	for end := range w.log {
+		one := newWorld(t, Options{})
+		one.log = w.log[:end:end]
+		one.setTopics(w.topics.sorted...)
+		one.load()
+		for _, name := range []string{"anna", "bert", "cleo"} {
+			one.client(name).member = name
+			if g := one.core.groups["g"]; g != nil && g.consumer != nil && g.consumer.members[name] != nil {
+				one.client(name).generation = g.consumer.members[name].epoch
+			}
+		}
+		for range 6 {
+			for _, name := range []string{"anna", "bert", "cleo"} {
+				one.told = nil
+				one.run(name + " alive g owns=all topics=t rebalance=60s")
+				if strings.Contains(one.told[len(one.told)-1], "FENCED") {
+					one.run(name + " alive g gen=0 topics=t")
+				}
+			}
+		}
+		total := 0
+		for _, name := range []string{"anna", "bert", "cleo"} {
+			total += len(one.client(name).owned)
+		}
+		if total != 9 || one.core.groups["g"].consumer.state() != "Stable" {
+			t.Errorf("after %d records of %d members have %d partitions of 9", end, len(w.log), total)
+		}
+		one.checkReplay(t)
+	}
+}

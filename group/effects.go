@@ -27,8 +27,9 @@ type Record struct {
 	Key, Value []byte
 }
 
-// Write is a batch of records of one group. It must be appended whole or not at
-// all, after all writes with a lower Seq, with Time as the timestamp of its records.
+// Write is a batch of records of one group, of at most Options.WriteBytesMax bytes. It
+// must be appended whole or not at all, after all writes with a lower Seq, with Time as
+// the timestamp of its records.
 type Write struct {
 	Seq     Seq
 	Time    time.Time

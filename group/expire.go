@@ -35,9 +35,9 @@ func (c *Core) expireOffsets() {
 				}
 			}
 		}
-		c.writeInParts(g, records)
+		c.write(g, records...)
 		if len(g.offsets) == 0 && g.isEmpty() && (g.classic == nil || len(g.classic.pending) == 0) {
-			c.writeInParts(g, g.tombstones())
+			c.write(g, g.tombstones()...)
 			c.drop(g)
 		}
 	}
@@ -115,7 +115,7 @@ func (c *Core) TopicsDeleted(now time.Time, names []string) Effects {
 			}
 			delete(g.offsets, name)
 		}
-		c.writeInParts(g, records)
+		c.write(g, records...)
 	}
 	return c.end()
 }

@@ -281,6 +281,6 @@ func (c *Core) offsetDelete(r *Request, body *kmsg.OffsetDeleteRequest) {
 		}
 		response.Topics = append(response.Topics, topic)
 	}
-	c.writeInParts(g, records)
+	c.write(g, records...)
 	c.respond(g, r, response)
 }

@@ -45,11 +45,14 @@ type Options struct {
 	// MemberBytesMax bounds what a member says about itself, such as its metadata
 	// or its subscription: 256 KiB.
 	MemberBytesMax int
-	// RecordBytesMax bounds one record: 1 MiB, or what the partition takes. An
-	// assignment that does not fit is refused.
+	// RecordBytesMax bounds one record: 768 KiB. The assignment of a classic group that
+	// does not fit is refused; a member of a consumer group gets no more partitions
+	// than a quarter of it holds, 40,000 or so, and what is left over goes to nobody.
 	RecordBytesMax int
-	// RecordsPerWriteMax bounds writes of tombstones, which need not be whole: 1,000.
-	RecordsPerWriteMax int
+	// WriteBytesMax bounds the records of a write: 960 KiB, so that its batch is below
+	// the 1 MiB that a partition takes. It must not be below RecordBytesMax by much: a
+	// larger record is a write of its own.
+	WriteBytesMax int
 }
 
 // EnsureDefaults fills in what is zero.
@@ -67,8 +70,8 @@ func (o *Options) EnsureDefaults() {
 	set(&o.GroupsMax, 100_000)
 	set(&o.MembersMax, 5_000)
 	set(&o.MemberBytesMax, 256<<10)
-	set(&o.RecordBytesMax, 1<<20)
-	set(&o.RecordsPerWriteMax, 1_000)
+	set(&o.RecordBytesMax, 768<<10)
+	set(&o.WriteBytesMax, 960<<10)
 }
 
 func set[T comparable](field *T, value T) {
@@ -94,11 +97,14 @@ func (o *Options) Validate() error {
 	}
 	for name, n := range map[string]int{
 		"OffsetMetadataBytesMax": o.OffsetMetadataBytesMax, "GroupsMax": o.GroupsMax, "MembersMax": o.MembersMax,
-		"MemberBytesMax": o.MemberBytesMax, "RecordBytesMax": o.RecordBytesMax, "RecordsPerWriteMax": o.RecordsPerWriteMax,
+		"MemberBytesMax": o.MemberBytesMax, "RecordBytesMax": o.RecordBytesMax, "WriteBytesMax": o.WriteBytesMax,
 	} {
 		if n < 1 {
 			return fmt.Errorf("group: Options.%s is %d: it must be at least 1", name, n)
 		}
+	}
+	if o.MemberBytesMax > o.RecordBytesMax {
+		return fmt.Errorf("group: Options.MemberBytesMax, %d, is above RecordBytesMax, %d", o.MemberBytesMax, o.RecordBytesMax)
 	}
 	if o.OffsetMetadataBytesMax > 1<<15-1 {
 		return fmt.Errorf("group: Options.OffsetMetadataBytesMax is %d: records hold at most %d", o.OffsetMetadataBytesMax, 1<<15-1)

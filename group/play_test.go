@@ -126,6 +126,7 @@ func (w *world) run(line string) {
 	case "options":
 		w.opts.MembersMax = a.num(w.t, "members", 0)
 		w.opts.RecordBytesMax = a.num(w.t, "record", 0)
+		w.opts.MemberBytesMax = w.opts.RecordBytesMax
 		w.opts.InitialRebalanceDelay = time.Duration(a.num(w.t, "delay", 0)) * time.Millisecond
 		w.opts.OffsetMetadataBytesMax = a.num(w.t, "metadata", 0)
 		w.load()

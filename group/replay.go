@@ -264,6 +264,8 @@ func (c *Core) applyTombstone(g *group, kind int16, member string) {
 		delete(k.target, member)
 	case kindCurrent:
 		if m := k.members[member]; m != nil {
+			// If the log ends here the member is not gone: it has to join again.
+			m.epoch, m.previousEpoch, m.state = 0, 0, memberStable
 			k.own(m, owned{}, owned{})
 		}
 	case kindMember:

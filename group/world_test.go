@@ -154,6 +154,11 @@ func (w *world) answered(r Response) {
 		w.t.Fatalf("token %d is answered twice, or was never asked", r.Token)
 	}
 	delete(w.asked, r.Token)
+	again := kmsg.ResponseForKey(r.Body.Key())
+	again.SetVersion(r.Body.GetVersion())
+	if err := again.ReadFrom(r.Body.AppendTo(nil)); err != nil {
+		w.t.Fatalf("what %s is answered cannot be read: %v", who.name, err)
+	}
 	if last := w.after[r.Token]; last > w.done && !w.core.stopped {
 		w.t.Fatalf("%s was answered before write %d was committed: %s", who.name, last, responseText(r.Body, w.topics))
 	}
