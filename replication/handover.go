@@ -12,6 +12,7 @@ import (
 const (
 	handOverTimeout  = time.Second            // for all of a node's leaderships when it closes
 	handOverParallel = 64                     // leaderships on their way at once
+	transferTimeout  = 2 * time.Second        // for one partition, which takes nothing meanwhile, to be led by the other
 	handOverDrain    = 200 * time.Millisecond // for the batches in flight
 	handOverPoll     = time.Millisecond
 	handOverShots    = 5 * time.Millisecond // between two campaigns of the heir: dragonboat ignores one while committed entries are not applied
@@ -110,6 +111,8 @@ func (p *Partition) heirs() []uint64 {
 // through first: dragonboat drops what is proposed while leadership is on its way. When it fails, this replica goes on to lead, unless
 // Raft has chosen another one.
 func (p *Partition) transferLeadership(ctx context.Context, to uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
+	defer cancel()
 	epoch, ok := p.beginHandOver()
 	if !ok {
 		return fmt.Errorf("%w: %s: there is no leadership to hand over", ErrNotLeader, p.name())

@@ -182,3 +182,17 @@ func TestHandOverToNobody(t *testing.T) {
 		t.Errorf("offset %d", at)
 	}
 }
+
+// A partition does not stand still for long because the one that shall lead it does not come.
+func TestTransferToSilentNodeIsBounded(t *testing.T) {
+	c := newPatientTrio(t, 0)
+	defer c.close()
+	c.produce(-1, "a")
+	c.net.isolate(2, true)
+	ctx := testContext(t)
+	if err := c.parts[0].transferLeadership(ctx, replicaID(2, 1)); err == nil || ctx.Err() != nil {
+		t.Errorf("a transfer to a node that is cut off: %v; the caller's time: %v", err, ctx.Err())
+	}
+	c.net.isolate(2, false)
+	c.produce(-1, "b")
+}
