@@ -704,6 +704,7 @@ func TestCrashOfTopicChanges(t *testing.T) {
 
 // Each operation fails once. What is answered with an error is not there in part, and after a restart goes through.
 func TestTopicChangesWithFaults(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	every := 11
 	if os.Getenv("BILLET_SLOW") != "" {
 		every = 1

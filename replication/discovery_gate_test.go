@@ -22,6 +22,7 @@ func packetFrame(b []byte) []byte {
 
 // Bytes that no node sends end their stream, and the node goes on as before.
 func TestDiscoveryHostileBytes(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	m := transport.NewMemoryNetwork(1)
 	defer func() { _ = m.Close() }()
 	a := startGossiper(t, m.Host("a"), "a", fresh(1, 1), nil, func(c *discoveryConfig) { c.timings.logEvery = 1 })

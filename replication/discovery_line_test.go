@@ -59,6 +59,7 @@ func TestGossipPacketsNeverWait(t *testing.T) {
 
 // A stream that takes packets and answers none is replaced, and closed when there are no more.
 func TestGossipLineIsReplacedAndRetired(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	m := transport.NewMemoryNetwork(1)
 	defer func() { _ = m.Close() }()
 	mute, err := m.Host("b").Listen("b")

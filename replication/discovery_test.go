@@ -64,6 +64,7 @@ func TestDiscoverySeedComesLater(t *testing.T) {
 
 // After a partition that lasted longer than memberlist remembers the dead, only joining again brings the sides together.
 func TestDiscoveryHealsLongPartition(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	for name, mode := range map[string]transport.CutMode{"silent": transport.CutSilent, "refused": transport.CutRefuse} {
 		t.Run(name, func(t *testing.T) {
 			m := transport.NewMemoryNetwork(1)
@@ -126,6 +127,7 @@ func TestDiscoveryOneIDTwice(t *testing.T) {
 
 // Another label, another key, a key on one side only: nodes stay apart, and each says so, but not each time.
 func TestDiscoveryKeepsStrangersApart(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	one, other := []byte("sixteen bytes ok"), []byte("sixteen bytes no")
 	for name, change := range map[string]struct{ a, b func(*discoveryConfig) }{
 		"label":         {nil, func(c *discoveryConfig) { c.label = "other" }},

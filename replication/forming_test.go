@@ -127,6 +127,7 @@ func metadataVoters3(c *Controller) bool {
 
 // A node that was alone becomes the first of three; its topic is spread over them, and it leaves in the end.
 func TestGrowFromOne(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	n := newMemberNet(t)
 	ctx := testContext(t)
 	one := n.open(n.config(1, vfs.NewMem(), nil))

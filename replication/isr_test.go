@@ -39,6 +39,7 @@ func demand(c *trio, replicas int) {
 func followerOf(leader int) int { return (leader + 1) % 3 }
 
 func TestISRShrinksAndGrows(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	c := newTrioWith(t, func(n *testNode) { n.lag = time.Second })
 	defer c.close()
 	l, _ := c.produce(-1, "a")
@@ -92,6 +93,7 @@ func TestISRShrinksAndGrows(t *testing.T) {
 
 // acks=all is refused, and nothing written, while fewer are in sync than min.insync.replicas; acks=1 is not.
 func TestNotEnoughReplicas(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	c := newTrioWith(t, func(n *testNode) { n.lag = time.Second })
 	defer c.close()
 	l, _ := c.produce(-1, "a")
@@ -184,6 +186,7 @@ func TestAnswerWaitsForReplicas(t *testing.T) {
 
 // Waiting ends after the lag bound; the batch is there, and a retry of an idempotent producer finds it.
 func TestAnswerGivenUp(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	c := newTrioWith(t, func(n *testNode) { n.lag = time.Second })
 	defer c.close()
 	l, _ := c.produce(-1, "a")

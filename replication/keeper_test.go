@@ -257,6 +257,7 @@ func TestQuarantine(t *testing.T) {
 
 // A record that comes while the keeper takes its last look at a partition that was idle is synced like any other.
 func TestIntervalSyncAfterLastLook(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	g := &gate{}
 	n := memNodeWith(t, vfs.Inject(vfs.NewMem(), g.fault), 0)
 	spec := testSpec(t, 1)
@@ -284,6 +285,7 @@ func TestIntervalSyncAfterLastLook(t *testing.T) {
 
 // The brake is told of when an append sets it, and whoever was refused is woken when it lifts.
 func TestDiskBrakeEvents(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	mem := vfs.NewMem()
 	n := memNodeWith(t, mem, 0)
 	p := n.start(testSpec(t, 1), true)

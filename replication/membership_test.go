@@ -135,6 +135,7 @@ func TestMembershipChangeIsBounded(t *testing.T) {
 
 // Power fails right after each change, and all that was not synced is gone: the node finds the membership that it told of.
 func TestMembershipSurvivesPowerLoss(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	steps := []func(*Partition, context.Context) error{
 		func(p *Partition, ctx context.Context) error { return p.AddLearner(ctx, replicaID(2, 1), 2) },
 		func(p *Partition, ctx context.Context) error { return p.AddLearner(ctx, replicaID(3, 1), 3) },
@@ -157,6 +158,7 @@ func TestMembershipSurvivesPowerLoss(t *testing.T) {
 					}
 					mustChange(t, func(ctx context.Context) error { return step(p, ctx) })
 					if recorded {
+						p.recordMembership(testContext(t)) // what the host does every half second
 						awaitRecord(t, p, time.Now().Add(testTimeout))
 					}
 					want := membership(t, p)

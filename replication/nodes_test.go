@@ -190,6 +190,7 @@ func onThree(c *Controller) bool {
 
 // All three lose their power at once; what was acknowledged is there when they are back, at other addresses.
 func TestPowerLossOfAll(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	n := newMemberNet(t)
 	fs := []*vfs.Mem{vfs.NewMem(), vfs.NewMem(), vfs.NewMem()}
 	all := n.trioOf(2, fs...)
@@ -215,6 +216,7 @@ func TestPowerLossOfAll(t *testing.T) {
 
 // A node whose disk is empty comes back as a new replica of everything it had, and the others' records are there again.
 func TestWipedDisk(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	n := newMemberNet(t)
 	all := n.trioOf(2, vfs.NewMem(), vfs.NewMem(), vfs.NewMem())
 	produceTo(t, all, 0, "a")
@@ -240,6 +242,7 @@ func TestWipedDisk(t *testing.T) {
 
 // A node that is drained gives up its replicas and leaderships while records are written; then it is removed and never let in again.
 func TestDrainAndRemove(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	n := newMemberNet(t)
 	ctx := testContext(t)
 	fs := vfs.NewMem()

@@ -41,6 +41,7 @@ func (c *trio) transfer(to int) {
 // A learner joins a group that has data, gets all of it, is promoted, and leads, with restarts and snapshots of its own in between, in every order
 // that makes a difference to what it is told at its start.
 func TestLearnerJoins(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	type step int
 	const (
 		restart step = iota
@@ -97,6 +98,7 @@ func TestLearnerJoins(t *testing.T) {
 
 // A follower that is so far behind that its leader gave up the entries gets the log as segments, while the leader takes more.
 func TestLaggingFollower(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	c := newTrio(t)
 	defer c.close()
 	c.load(-1, 30, 1000)
@@ -190,6 +192,7 @@ func (c *trio) awaitPull(i int, part int64) CatchUp {
 
 // Who sends goes away in the middle: it is cut off, it dies, or another one leads. The new leader's offer goes on from what is there.
 func TestSourceGoesAway(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	for _, how := range []string{"cut", "death", "deposed"} {
 		t.Run(how, func(t *testing.T) {
 			c := newTrio(t)
@@ -278,6 +281,7 @@ func TestConnectionsBreak(t *testing.T) {
 // The machine of who receives goes down again and again, each time a number of file operations later, and loses what was not synced. It goes on from
 // what it has, and in the end has all.
 func TestReceiverCrashes(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	c := newTrio(t)
 	hw := c.load(-1, 120, 10000)
 	segments := func(s *PartitionSpec) { s.Settings.SegmentBytes = 1 << 20 }
@@ -382,6 +386,7 @@ func TestReceiverCrashes(t *testing.T) {
 
 // A replica is removed while it is being brought up to date, and its node deletes it.
 func TestRemovedWhilePulling(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	c := newTrio(t)
 	c.load(-1, 100, 10000)
 	c.slowly(3, 256<<10)
@@ -400,6 +405,7 @@ func TestRemovedWhilePulling(t *testing.T) {
 
 // The membership changes while a replica is brought up to date, and the change reaches it.
 func TestMembershipChangesWhilePulling(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	c := newTrio(t)
 	defer c.close()
 	hw := c.load(-1, 100, 10000)
@@ -423,6 +429,7 @@ func newestMembers(p *Partition) int { return len(p.r.record().Membership.Addres
 
 // Close on either side ends a pull at once.
 func TestCloseWhilePulling(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	for _, side := range []string{"source", "receiver"} {
 		t.Run(side, func(t *testing.T) {
 			c := newTrio(t)

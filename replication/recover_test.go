@@ -32,6 +32,7 @@ func (h *herd) groupOn(topic string, config map[string]string, ids ...int32) {
 // Two of a partition's three nodes are gone for good, while the cluster has its majority: the third one's log goes on. What comes back of the old
 // group is deleted.
 func TestRecoverPartition(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	h := newHerd(t, 5, nil)
 	defer h.closeAll()
 	h.groupOn("t", nil, 1, 2, 3)
@@ -118,6 +119,7 @@ var lazily = map[string]string{"billet.fsync": "interval", "flush.ms": "600000"}
 
 // One machine of three goes down under fsync interval: its replica does not vote with what it has left, and is replaced.
 func TestLossyPowerCutOfOne(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	boot := "one"
 	h := newHerd(t, 3, func(c *HostConfig) { c.bootID = boot })
 	defer h.closeAll()
@@ -141,6 +143,7 @@ func TestLossyPowerCutOfOne(t *testing.T) {
 
 // All machines go down together: the longest of what is left goes on, by itself.
 func TestLossyPowerCutOfAll(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	boot := "one"
 	h := newHerd(t, 3, func(c *HostConfig) { c.bootID = boot })
 	defer h.closeAll()
@@ -171,6 +174,7 @@ func TestLossyPowerCutOfAll(t *testing.T) {
 
 // A node whose copy of the metadata is damaged gets another one: while it runs, and when it is opened.
 func TestMetadataReplaced(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	for _, open := range []bool{false, true} {
 		t.Run(fmt.Sprintf("open=%v", open), func(t *testing.T) {
 			h := newHerd(t, 3, quickScrub)
@@ -206,6 +210,7 @@ func TestMetadataReplaced(t *testing.T) {
 // Two of three nodes are gone for good, with the metadata's majority: one of those that are left is made the cluster, what the other has of the topics is
 // kept, and a node of the old cluster reaches neither.
 func TestRecoverCluster(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	h := newHerd(t, 3, nil)
 	defer h.closeAll()
 	h.topic("t", nil)

@@ -9,6 +9,7 @@ import (
 
 // A node that is killed and started again, while the others go on, is back at once with everything.
 func TestNodeRestarts(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	n := newMemberNet(t)
 	fs := []*vfs.Mem{vfs.NewMem(), vfs.NewMem(), vfs.NewMem()}
 	all := n.trioOf(3, fs...)

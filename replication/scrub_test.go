@@ -22,6 +22,7 @@ func (h *herd) fill(topic string) (end int64) {
 
 // Damage in a sealed segment is found without anybody reading there, on the leader as on a follower; the replica is replaced, and is whole then.
 func TestScrubReplaces(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	for _, of := range []string{"leader", "follower"} {
 		t.Run(of, func(t *testing.T) {
 			h := newHerd(t, 3, quickScrub)
@@ -48,6 +49,7 @@ func TestScrubReplaces(t *testing.T) {
 
 // What a reader finds damaged is looked at at once, without a scrubber.
 func TestDamageFoundByReader(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	h := newHerd(t, 3, func(c *HostConfig) { c.ScrubBytesPerSecond = -1 })
 	defer h.closeAll()
 	h.topic("t", smallSegments)
@@ -67,6 +69,7 @@ func TestDamageFoundByReader(t *testing.T) {
 
 // A group of one goes on with what is good.
 func TestDamageAlone(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	h := newHerd(t, 1, quickScrub)
 	defer h.closeAll()
 	h.topic("t", smallSegments)
@@ -91,6 +94,7 @@ func TestDamageAlone(t *testing.T) {
 
 // In a group of two neither can be spared at once: the damaged one works on until it is removed, and comes back whole.
 func TestScrubOfTwo(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	h := newHerd(t, 2, quickScrub)
 	defer h.closeAll()
 	h.topic("t", smallSegments)
@@ -107,6 +111,7 @@ func TestScrubOfTwo(t *testing.T) {
 
 // A new replica finds that what it is given is damaged: the one that gave it is replaced, and the new one gets its log from another.
 func TestDamageFoundByPull(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	h := newHerd(t, 4, func(c *HostConfig) { c.ScrubBytesPerSecond = -1 })
 	defer h.closeAll()
 	h.groupOn("t", smallSegments, 1, 2, 3)
