@@ -30,7 +30,7 @@ const (
 
 	harnessWindow = 4 * time.Second // of faults in a round
 	// After the faults of a round the cluster must take records again and be whole within this time, on a machine that does much else.
-	harnessHealMax = 90 * time.Second
+	harnessHealMax = 3 * time.Minute
 	harnessSlow    = 15 * time.Second // what takes longer is told
 )
 

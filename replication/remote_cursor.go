@@ -40,7 +40,6 @@ type fetched struct {
 // fetchFlight is a fetch under way.
 type fetchFlight struct {
 	from   int64
-	bytes  int
 	cancel context.CancelFunc
 	done   chan struct{}
 }
