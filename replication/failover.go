@@ -326,6 +326,9 @@ func (h *Host) succeed(s *succession, now time.Time) (more bool) {
 	s.fired = true
 	s.due = now.Add(s.again)
 	s.again = min(2*s.again, failoverStagger)
+	if s.shots > 0 {
+		h.net.stepDown(s.p.spec.Shard, s.p.spec.Replica, term+1)
+	}
 	h.net.timeoutNow(s.p.spec.Shard, s.p.spec.Replica)
 	return true
 }

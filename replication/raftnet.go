@@ -108,6 +108,16 @@ func isProposal(m pb.Message) bool {
 	return false
 }
 
+// stepDown makes a candidate of this node a follower again, in the given term, which must be above its own: a candidate takes no notice of
+// timeoutNow, and two that have split the votes would stay candidates until an election timeout.
+func (t *raftNet) stepDown(shard, replica, term uint64) {
+	t.hand(pb.MessageBatch{
+		DeploymentId: deploymentID,
+		BinVer:       raftio.TransportBinVersion,
+		Requests:     []pb.Message{{Type: pb.NoOP, From: replica, To: replica, ShardID: shard, Term: term}},
+	})
+}
+
 // timeoutNow makes a replica of this node campaign at once, without the pre-vote. It is for groups with no other voter, and for those whose leader is gone.
 func (t *raftNet) timeoutNow(shard, replica uint64) {
 	t.hand(pb.MessageBatch{
