@@ -75,9 +75,13 @@ func (p *process) watch(out io.Reader) {
 	}
 	_, _ = io.Copy(io.Discard, out)
 	p.err = p.command.Wait()
-	close(p.ended)
+	var unmeant error
 	if !p.meant.Load() {
-		p.lost(p.gone())
+		unmeant = p.gone()
+	}
+	close(p.ended) // from here on it may be started again
+	if unmeant != nil {
+		p.lost(unmeant)
 	}
 }
 
