@@ -275,8 +275,16 @@ func (p *Partition) retain(ctx context.Context, now time.Time) {
 // moveFirstIndex makes Raft give up its entries up to index. Raft keeps its newest entry; when that is to go as well, a void one is
 // proposed to stand behind it, which takes no offset.
 func (p *Partition) moveFirstIndex(ctx context.Context, index uint64) error {
-	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
+	bounded, cancel := context.WithTimeout(ctx, snapshotTimeout)
 	defer cancel()
+	err := p.raiseFirstIndex(bounded, index)
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		return fmt.Errorf("%w: %s: Raft's first index did not move within %v", ErrBusy, p.name(), snapshotTimeout)
+	}
+	return err
+}
+
+func (p *Partition) raiseFirstIndex(ctx context.Context, index uint64) error {
 	if p.r.currentLog().LastIndex() <= index {
 		if err := p.proposeMarker(ctx); err != nil {
 			return err
@@ -310,13 +318,22 @@ func (p *Partition) proposeMarker(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	select {
-	case res := <-rs.ResultC():
-		if !res.Completed() {
-			return fmt.Errorf("%w: %s", ErrNotLeader, p.name())
+	for {
+		p.mu.Lock()
+		state, changed := p.mu.state, p.mu.changed
+		p.mu.Unlock()
+		if state != StateLeader { // dragonboat may never tell what became of it
+			return fmt.Errorf("%w: %s is %s", ErrNotLeader, p.name(), state)
 		}
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+		select {
+		case res := <-rs.ResultC():
+			if !res.Completed() {
+				return fmt.Errorf("%w: %s", ErrNotLeader, p.name())
+			}
+			return nil
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }

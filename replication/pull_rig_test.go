@@ -149,9 +149,10 @@ func (c *trio) raiseFirstIndex(except int) {
 	c.t.Helper()
 	p := c.parts[c.leader(except)]
 	last := p.r.currentLog().LastIndex()
-	if err := p.moveFirstIndex(testContext(c.t), last-1); err != nil {
-		c.t.Fatal(err)
-	}
+	mustChange(c.t, func(ctx context.Context) error { // the leader may be another one by now
+		p = c.parts[c.leader(except)]
+		return p.moveFirstIndex(ctx, last-1)
+	})
 	for i, q := range c.parts { // whoever leads next
 		if i == except || q == nil || q == p {
 			continue
