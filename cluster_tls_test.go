@@ -117,9 +117,7 @@ func TestClusterOverTLS(t *testing.T) {
 	for i, l := range logs {
 		awaitTopic(t, l, "t")
 		for n := range 10 {
-			if _, err := l.Produce(ctx, Record{Topic: "t", Value: fmt.Appendf(nil, "%d-%d", i, n)}); err != nil {
-				t.Fatal(err)
-			}
+			mustProduce(t, l, Record{Topic: "t", Value: fmt.Appendf(nil, "%d-%d", i, n)})
 		}
 	}
 	readWhole(t, logs[2], "t", false, 30)

@@ -90,12 +90,19 @@ func TestGrowToThreeAndLeave(t *testing.T) {
 	sent := 0
 	produce := func(l *Log, n int) {
 		t.Helper()
+		p, err := l.NewProducer(ProducerConfig{Partitioner: ManualPartitioner}) // sends again what a change of leaders leaves open
+		if err != nil {
+			t.Fatal(err)
+		}
 		for range n {
 			v := fmt.Sprintf("%06d %s", sent, strings.Repeat("x", 4000))
-			if _, err := l.Produce(ctx, Record{Topic: "t", Partition: int32(sent % 2), Key: []byte("k"), Value: []byte(v)}); err != nil {
+			if _, err := p.ProduceSync(ctx, Record{Topic: "t", Partition: int32(sent % 2), Value: []byte(v)}); err != nil {
 				t.Fatal(err)
 			}
 			sent++
+		}
+		if err := p.Close(); err != nil {
+			t.Fatal(err)
 		}
 	}
 	produce(one, 600)

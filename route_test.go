@@ -62,6 +62,19 @@ func clusterContext(t testing.TB) context.Context {
 	return ctx
 }
 
+// mustProduce writes one record by a producer, which sends again what a change of leaders leaves open.
+func mustProduce(t testing.TB, l *Log, r Record) {
+	t.Helper()
+	p, err := l.NewProducer(ProducerConfig{})
+	if err == nil {
+		_, err = p.ProduceSync(clusterContext(t), r)
+		err = errors.Join(err, p.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // awaitTopic waits until a node has read of a topic.
 func awaitTopic(t testing.TB, l *Log, name string) {
 	t.Helper()
@@ -104,9 +117,7 @@ func TestClusterFromEveryNode(t *testing.T) {
 		if err := p.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := l.Produce(ctx, Record{Topic: topic, Value: []byte("one")}); err != nil {
-			t.Fatal(err)
-		}
+		mustProduce(t, l, Record{Topic: topic, Value: []byte("one")})
 	}
 	for i, l := range c.logs {
 		for _, local := range []bool{false, true} {
