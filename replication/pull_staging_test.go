@@ -125,10 +125,10 @@ func TestRetentionSparesPulls(t *testing.T) {
 		t.Errorf("entries are gone up to %d, and %d is pinned", first, pinned)
 	}
 	unpin()
-	p.retain(testContext(t), time.Now())
-	if first := p.r.removedTo.Load(); first <= pinned || p.StartOffset() == 0 {
-		t.Errorf("after the pull entries are gone up to %d, the log starts at %d", first, p.StartOffset())
-	}
+	eventually(t, "after the pull entries are gone", func() bool { // a record that is under way makes retention wait for its next turn
+		p.retain(testContext(t), time.Now())
+		return p.r.removedTo.Load() > pinned && p.StartOffset() > 0
+	})
 	n.close()
 }
 
