@@ -221,3 +221,33 @@ func (c *Controller) leaderNode() (int32, bool) {
 	replica, _, ok := c.host.guard.leader(metadataShard)
 	return nodeOf(replica), ok && replica != 0
 }
+
+// order has another node do what the controller decided.
+func (c *Controller) order(ctx context.Context, node int32, kind requestKind, q any) error {
+	var a decideAnswer
+	if err := c.host.callJSON(ctx, node, kind, q, &a); err != nil {
+		return err
+	}
+	if a.Err != "" {
+		return errorOf(node, a.Code, a.Err)
+	}
+	return nil
+}
+
+// orderFiles is order for files that no record names yet: when there is no answer they may be there or not, and nothing is decided either way.
+func (c *Controller) orderFiles(ctx context.Context, node int32, kind requestKind, q any) error {
+	err := c.order(ctx, node, kind, q)
+	if isAmbiguous(err) {
+		return fmt.Errorf("%w: node %d did not answer: %v", errUnreachable, node, err)
+	}
+	return err
+}
+
+// carriedOut is the answer to an order.
+func carriedOut(err error) ([]byte, error) {
+	var a decideAnswer
+	if err != nil {
+		a = decideAnswer{Code: codeOf(err), Err: err.Error()}
+	}
+	return json.Marshal(a)
+}

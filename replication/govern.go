@@ -328,11 +328,7 @@ func (c *Controller) answerStep(ctx context.Context, _ int32, payload []byte) ([
 	if err := json.Unmarshal(payload, &q); err != nil {
 		return nil, fmt.Errorf("replication: request: %w", err)
 	}
-	var a decideAnswer
-	if err := c.step(ctx, q); err != nil {
-		a = decideAnswer{Code: codeOf(err), Err: err.Error()}
-	}
-	return json.Marshal(a)
+	return carriedOut(c.step(ctx, q))
 }
 
 // step changes the membership of a group that this node leads.
@@ -358,14 +354,7 @@ func (c *Controller) stepOn(ctx context.Context, node int32, q stepRequest) erro
 	if node == c.host.cfg.Node.ID {
 		return c.step(ctx, q)
 	}
-	var a decideAnswer
-	if err := c.host.callJSON(ctx, node, requestStep, q, &a); err != nil {
-		return err
-	}
-	if a.Err != "" {
-		return errorOf(node, a.Code, a.Err)
-	}
-	return nil
+	return c.order(ctx, node, requestStep, q)
 }
 
 // balance gives leaderships back to the preferred replicas, a few at a time.

@@ -165,22 +165,31 @@ func (p *Partition) State() (PartitionState, error) {
 
 // Writable waits until this node leads the partition. It returns at once with the reason when it never will.
 func (p *Partition) Writable(ctx context.Context) error {
+	return p.await(ctx, func(s PartitionState) bool { return s == StateLeader })
+}
+
+// led waits until the partition has a leader, here or elsewhere. Otherwise as Writable.
+func (p *Partition) led(ctx context.Context) error {
+	return p.await(ctx, func(s PartitionState) bool { return s == StateLeader || s == StateFollower })
+}
+
+func (p *Partition) await(ctx context.Context, holds func(PartitionState) bool) error {
 	for {
 		p.mu.Lock()
 		state, cause, changed := p.mu.state, p.mu.cause, p.mu.changed
 		p.mu.Unlock()
-		switch state {
-		case StateLeader:
+		switch {
+		case holds(state):
 			return nil
-		case StateFailed, StateQuarantined:
+		case state == StateFailed || state == StateQuarantined:
 			return cause
-		case StateClosed:
+		case state == StateClosed:
 			return p.whyStopped()
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %s is %s: %w", ErrNotLeader, p.name(), state, ctx.Err())
+			return fmt.Errorf("%w: %s is %s: %w", ErrNotLeader, p.name(), state, context.Cause(ctx))
 		}
 	}
 }

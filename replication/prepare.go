@@ -69,17 +69,7 @@ func (c *Controller) askPrepare(ctx context.Context, node int32, q prepareReques
 	if node == c.host.cfg.Node.ID {
 		return c.prepare(ctx, &q)
 	}
-	var a decideAnswer
-	if err := c.host.callJSON(ctx, node, requestPrepare, q, &a); err != nil {
-		if isAmbiguous(err) { // whether the files are there or not, nothing is recorded
-			err = fmt.Errorf("%w: node %d did not answer: %v", errUnreachable, node, err)
-		}
-		return err
-	}
-	if a.Err != "" {
-		return errorOf(node, a.Code, a.Err)
-	}
-	return nil
+	return c.orderFiles(ctx, node, requestPrepare, q)
 }
 
 func (c *Controller) answerPrepare(ctx context.Context, from int32, payload []byte) ([]byte, error) {
@@ -87,11 +77,7 @@ func (c *Controller) answerPrepare(ctx context.Context, from int32, payload []by
 	if err := json.Unmarshal(payload, &q); err != nil {
 		return nil, fmt.Errorf("replication: request of node %d: %w", from, err)
 	}
-	var a decideAnswer
-	if err := c.prepare(ctx, &q); err != nil {
-		a = decideAnswer{Code: codeOf(err), Err: err.Error()}
-	}
-	return json.Marshal(a)
+	return carriedOut(c.prepare(ctx, &q))
 }
 
 // prepare makes or deletes the files of this node's replicas in q. What a record has named, or what runs, is never touched: a request may

@@ -267,17 +267,7 @@ func (c *Controller) askRebuild(ctx context.Context, node int32, q rebuildReques
 	if node == c.host.cfg.Node.ID {
 		return c.rebuildReplica(ctx, &q)
 	}
-	var a decideAnswer
-	if err := c.host.callJSON(ctx, node, requestRebuild, q, &a); err != nil {
-		if isAmbiguous(err) { // whether the files are there or not, nothing is recorded
-			err = fmt.Errorf("%w: node %d did not answer: %v", errUnreachable, node, err)
-		}
-		return err
-	}
-	if a.Err != "" {
-		return errorOf(node, a.Code, a.Err)
-	}
-	return nil
+	return c.orderFiles(ctx, node, requestRebuild, q)
 }
 
 func (c *Controller) answerReplica(_ context.Context, _ int32, payload []byte) ([]byte, error) {
@@ -293,11 +283,7 @@ func (c *Controller) answerRebuild(ctx context.Context, _ int32, payload []byte)
 	if err := json.Unmarshal(payload, &q); err != nil {
 		return nil, fmt.Errorf("replication: request: %w", err)
 	}
-	var a decideAnswer
-	if err := c.rebuildReplica(ctx, &q); err != nil {
-		a = decideAnswer{Code: codeOf(err), Err: err.Error()}
-	}
-	return json.Marshal(a)
+	return carriedOut(c.rebuildReplica(ctx, &q))
 }
 
 // noteLossy has the governor look at a group without a leader, of which a replica may have lost its tail.

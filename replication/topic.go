@@ -55,28 +55,6 @@ func (c *Controller) awaitTopic(ctx context.Context, t *TopicState, from int) er
 	return nil
 }
 
-// led waits until the partition has a leader, here or elsewhere.
-func (p *Partition) led(ctx context.Context) error {
-	for {
-		p.mu.Lock()
-		state, cause, changed := p.mu.state, p.mu.cause, p.mu.changed
-		p.mu.Unlock()
-		switch state {
-		case StateLeader, StateFollower:
-			return nil
-		case StateFailed, StateQuarantined:
-			return cause
-		case StateClosed:
-			return p.whyStopped()
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %s is %s: %w", ErrNotLeader, p.name(), state, context.Cause(ctx))
-		}
-	}
-}
-
 func (c *Controller) createTopic(ctx context.Context, q createRequest) (t TopicState, err error) {
 	err = c.decide(ctx, func(ctx context.Context) error {
 		if err := c.checkName(q.Spec.Name); err != nil {
