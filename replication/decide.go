@@ -189,7 +189,7 @@ func askAgain[Q, R any](ctx context.Context, c *Controller, name string, q Q, do
 
 // elsewhere says whether a decision was certainly not taken and may be where the metadata is led by now.
 func elsewhere(err error) bool {
-	return (errors.Is(err, ErrNotLeader) || errors.Is(err, errUnreachable)) && !errors.Is(err, ErrAmbiguous)
+	return (errors.Is(err, ErrNotLeader) || errors.Is(err, ErrUnreachable)) && !errors.Is(err, ErrAmbiguous)
 }
 
 func askOnce[Q, R any](ctx context.Context, c *Controller, name string, q Q, do func(*Controller, context.Context, Q) (R, error)) (r R, err error) {
@@ -238,7 +238,7 @@ func (c *Controller) order(ctx context.Context, node int32, kind requestKind, q 
 func (c *Controller) orderFiles(ctx context.Context, node int32, kind requestKind, q any) error {
 	err := c.order(ctx, node, kind, q)
 	if isAmbiguous(err) {
-		return fmt.Errorf("%w: node %d did not answer: %v", errUnreachable, node, err)
+		return fmt.Errorf("%w: node %d did not answer: %v", ErrUnreachable, node, err)
 	}
 	return err
 }

@@ -53,6 +53,9 @@ var (
 	ErrNodeExists = errors.New("replication: node id in use")
 	// ErrUnknownNode means that the cluster has no node of that id, or no more.
 	ErrUnknownNode = errors.New("replication: unknown node")
+	// ErrUnreachable means that another node cannot be reached, or does not serve what is asked. Unless the error is an ErrAmbiguous too, nothing was done.
+	// Retriable.
+	ErrUnreachable = errors.New("replication: node unreachable")
 	// ErrMajority means that a partition is not recovered since the majority of its voters is there, or may be.
 	ErrMajority = errors.New("replication: the partition has its majority")
 	// ErrMembership means that a group does not take a membership change: it breaks a rule, or the replica is not what the change presumes.

@@ -62,7 +62,7 @@ func (h *Host) HandOver(ctx context.Context) (left int) {
 
 // handOver tries the voters, the best one first.
 func (p *Partition) handOver(ctx context.Context) error {
-	err := fmt.Errorf("%w: %s: no other voter is in sync", errUnreachable, p.name())
+	err := fmt.Errorf("%w: %s: no other voter is in sync", ErrUnreachable, p.name())
 	for _, to := range p.heirs() {
 		if err = p.tryHeir(ctx, to); err == nil || ctx.Err() != nil || !p.leadsAny() {
 			break

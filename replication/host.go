@@ -138,6 +138,7 @@ type Host struct {
 
 	handlers   sync.Map // requestKind -> requestHandler
 	pulls      atomic.Pointer[pullHandler]
+	calls      calls
 	catchUps   *catchUps
 	peerStates peerWatchers
 	leadership leadershipWatchers
@@ -179,6 +180,7 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	h.db = &logDB{host: h}
 	h.catchUps = newCatchUps()
 	h.serveCatchUps()
+	h.serve(requestCall, h.answerCall)
 	h.mu.partitions, h.mu.opening = make(map[uint64]*Partition), make(map[uint64]*Partition)
 	h.mu.full = make(map[uint64]*Partition)
 	h.mu.campaign = make(map[*Partition]bool)

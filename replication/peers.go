@@ -1,6 +1,7 @@
 package replication
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,8 +15,6 @@ import (
 
 	"github.com/billetlog/billet/transport"
 )
-
-var errUnreachable = errors.New("replication: node unreachable")
 
 // peers is how a host reaches the other nodes: Raft batches, requests and pulls over one transport node. A host that is alone has none.
 type peers struct {
@@ -44,6 +43,8 @@ func newPeers(o transport.Options) (*peers, error) {
 			h.peerStates.tell(s)
 		}
 	}
+	// Calls may wait for minutes, and have their places beside those of all else.
+	o.RequestsMax = cmp.Or(o.RequestsMax, requestsMax) + callsMax
 	// The largest batch that a topic may allow has to fit a request and an answer.
 	o.RequestBytesMax, o.ResponseBytesMax = max(o.RequestBytesMax, wireBatchMax), max(o.ResponseBytesMax, wireBatchMax)
 	var err error
@@ -165,7 +166,7 @@ func (h *Host) answer(ctx context.Context, from int32, payload []byte) ([]byte, 
 // call asks another node. The errors are transport's.
 func (h *Host) call(ctx context.Context, to int32, kind requestKind, payload []byte) ([]byte, error) {
 	if h.cfg.peers == nil {
-		return nil, fmt.Errorf("%w: node %d: this node is alone", errUnreachable, to)
+		return nil, fmt.Errorf("%w: node %d: this node is alone", ErrUnreachable, to)
 	}
 	return h.cfg.peers.node.Call(ctx, to, append([]byte{byte(kind)}, payload...))
 }
@@ -228,7 +229,7 @@ func nodeID(name string) (int32, bool) {
 	return int32(id), ok && err == nil
 }
 
-// callJSON asks another node in JSON. A request that certainly did not run gives an error that wraps errUnreachable, one whose fate is
+// callJSON asks another node in JSON. A request that certainly did not run gives an error that wraps ErrUnreachable, one whose fate is
 // unknown one that wraps ErrAmbiguous.
 func (h *Host) callJSON(ctx context.Context, to int32, kind requestKind, q, answer any) error {
 	body, err := h.call(ctx, to, kind, mustJSON(q))
@@ -239,7 +240,7 @@ func (h *Host) callJSON(ctx context.Context, to int32, kind requestKind, q, answ
 	case isRemote(err):
 		return err
 	default:
-		return fmt.Errorf("%w: node %d: %w", errUnreachable, to, err)
+		return fmt.Errorf("%w: node %d: %w", ErrUnreachable, to, err)
 	}
 	if err := json.Unmarshal(body, answer); err != nil {
 		return fmt.Errorf("replication: answer of node %d: %w", to, err)

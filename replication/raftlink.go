@@ -75,7 +75,7 @@ type raftConn struct {
 func (t *raftNet) GetConnection(ctx context.Context, target string) (raftio.IConnection, error) {
 	id, ok := nodeID(target)
 	if t.peers == nil || !ok {
-		return nil, fmt.Errorf("%w: %s", errUnreachable, target)
+		return nil, fmt.Errorf("%w: %s", ErrUnreachable, target)
 	}
 	c := &raftConn{t: t, ctx: ctx, node: id}
 	c.late.send = c.sendLate

@@ -51,7 +51,7 @@ func (t *raftNet) Close() error {
 func (t *raftNet) GetSnapshotConnection(ctx context.Context, target string) (raftio.ISnapshotConnection, error) {
 	id, ok := nodeID(target)
 	if t.peers == nil || !ok {
-		return nil, fmt.Errorf("%w: %s takes no snapshots", errUnreachable, target)
+		return nil, fmt.Errorf("%w: %s takes no snapshots", ErrUnreachable, target)
 	}
 	return &snapshotConn{host: t.host, ctx: ctx, node: id}, nil
 }

@@ -156,7 +156,7 @@ func (c *Controller) registerAt(ctx context.Context, node int32, q registration)
 		return c.registerNode(ctx, q)
 	}
 	if !c.host.reachable(node) {
-		return given, fmt.Errorf("%w: node %d", errUnreachable, node)
+		return given, fmt.Errorf("%w: node %d", ErrUnreachable, node)
 	}
 	ctx, cancel := context.WithTimeout(ctx, barrierTimeout)
 	defer cancel()

@@ -292,7 +292,7 @@ func (r *Router) leaderOf(shard uint64, local *Partition) wireLeader {
 // ask sends one request; its errors are transport's.
 func (r *Router) ask(ctx context.Context, node int32, request []byte) ([]byte, error) {
 	if r.host.cfg.peers == nil {
-		return nil, fmt.Errorf("%w: node %d: this node is alone", errUnreachable, node)
+		return nil, fmt.Errorf("%w: node %d: this node is alone", ErrUnreachable, node)
 	}
 	return r.host.cfg.peers.node.Call(ctx, node, request)
 }
@@ -300,7 +300,7 @@ func (r *Router) ask(ctx context.Context, node int32, request []byte) ([]byte, e
 // didNotRun says whether a call failed before it did anything.
 func didNotRun(err error) bool {
 	for _, target := range []error{
-		transport.ErrUnknownPeer, transport.ErrUnreachable, transport.ErrQueueFull, transport.ErrBusy, transport.ErrNotServed, errUnreachable,
+		transport.ErrUnknownPeer, transport.ErrUnreachable, transport.ErrQueueFull, transport.ErrBusy, transport.ErrNotServed, ErrUnreachable,
 	} {
 		if errors.Is(err, target) {
 			return true
