@@ -53,6 +53,8 @@ type Config struct {
 	CloseTimeout time.Duration
 	// Cluster says how the node reaches others. Default: it is alone.
 	Cluster Cluster
+	// Kafka says where the node serves Kafka's protocol. Default: it does not.
+	Kafka Kafka
 }
 
 // Defaults and bounds of Config.
@@ -105,5 +107,5 @@ func (c *Config) Validate() error {
 	if err := c.Cluster.validate(c.NodeID); err != nil {
 		return err
 	}
-	return nil
+	return c.Kafka.validate()
 }

@@ -10,8 +10,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/billetlog/billet/internal/broker"
 	"github.com/billetlog/billet/internal/vfs"
 	"github.com/billetlog/billet/replication"
+	"github.com/billetlog/billet/transport/kafka"
 )
 
 // Log is one open node: a durable log on one directory. It is safe for
@@ -99,6 +101,8 @@ type machineNode struct {
 	lock interface{ Close() error }
 	*replication.Node
 	catalog *controllerCatalog
+	broker  *broker.Broker
+	kafka   *kafka.Server // nil without a listener
 }
 
 // openNode starts everything below, in order; on an error it stops what it
@@ -140,7 +144,11 @@ func openNode(config Config, s seams, events *eventQueue) (n *machineNode, err e
 		return n, err
 	}
 	n.catalog = newControllerCatalog(n.Controller)
-	return n, nil
+	n.broker, err = broker.Open(broker.Options{Node: n.Node, Router: n.catalog.router, Self: config.NodeID, Logger: config.Logger})
+	if err != nil {
+		return n, err
+	}
+	return n, n.openKafka(ctx, &config)
 }
 
 // makeDir makes dir with its missing parents, durably.
@@ -177,6 +185,14 @@ func (n *machineNode) Close(ctx context.Context) error {
 	var errs []error
 	if n.catalog != nil {
 		n.Host.HandOver(ctx) // while what other nodes forward is served still
+	}
+	if n.kafka != nil {
+		errs = append(errs, n.kafka.Close())
+	}
+	if n.broker != nil {
+		n.broker.Close()
+	}
+	if n.catalog != nil {
 		n.catalog.close()
 	}
 	if n.Node != nil {

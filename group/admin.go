@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/billetlog/billet/internal/kerr"
 )
 
 // The types of groups, as clients know them.
@@ -48,7 +50,7 @@ func (c *Core) describeGroups(r *Request, body *kmsg.DescribeGroupsRequest) {
 		case g != nil && g.classic != nil:
 			g.classic.describe(&one)
 		case body.Version >= 6:
-			one.ErrorCode, one.ErrorMessage = GROUP_ID_NOT_FOUND, kmsg.StringPtr("there is no classic group of that id")
+			one.ErrorCode, one.ErrorMessage = kerr.GROUP_ID_NOT_FOUND, kmsg.StringPtr("there is no classic group of that id")
 		}
 		response.Groups = append(response.Groups, one)
 	}
@@ -80,9 +82,9 @@ func (c *Core) consumerGroupDescribe(r *Request, body *kmsg.ConsumerGroupDescrib
 		one.Group = id
 		switch g := c.groups[id]; {
 		case id == "":
-			one.ErrorCode = INVALID_GROUP_ID
+			one.ErrorCode = kerr.INVALID_GROUP_ID
 		case g == nil || g.consumer == nil:
-			one.ErrorCode, one.ErrorMessage = GROUP_ID_NOT_FOUND, kmsg.StringPtr("there is no consumer group of that id")
+			one.ErrorCode, one.ErrorMessage = kerr.GROUP_ID_NOT_FOUND, kmsg.StringPtr("there is no consumer group of that id")
 		default:
 			g.consumer.describe(&one, c)
 		}
@@ -129,11 +131,11 @@ func (c *Core) deleteGroups(r *Request, body *kmsg.DeleteGroupsRequest) {
 		one.Group = id
 		switch g := c.groups[id]; {
 		case id == "":
-			one.ErrorCode = INVALID_GROUP_ID
+			one.ErrorCode = kerr.INVALID_GROUP_ID
 		case g == nil:
-			one.ErrorCode = GROUP_ID_NOT_FOUND
+			one.ErrorCode = kerr.GROUP_ID_NOT_FOUND
 		case !g.isEmpty():
-			one.ErrorCode = NON_EMPTY_GROUP
+			one.ErrorCode = kerr.NON_EMPTY_GROUP
 		default:
 			c.delete(g)
 		}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/billetlog/billet/internal/kerr"
 )
 
 // classicState is what a classic group is doing.
@@ -167,16 +169,16 @@ func (k *classicGroup) validate(member string, instance *string) int16 {
 	if instance != nil {
 		owner, ok := k.static[*instance]
 		if !ok {
-			return UNKNOWN_MEMBER_ID
+			return kerr.UNKNOWN_MEMBER_ID
 		}
 		if owner != member {
-			return FENCED_INSTANCE_ID
+			return kerr.FENCED_INSTANCE_ID
 		}
 	}
 	if k.members[member] == nil {
-		return UNKNOWN_MEMBER_ID
+		return kerr.UNKNOWN_MEMBER_ID
 	}
-	return NONE
+	return kerr.NONE
 }
 
 // metadata is what the member says for a protocol, or nil if it does not have it.

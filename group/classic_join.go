@@ -4,33 +4,35 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/billetlog/billet/internal/kerr"
 )
 
 // joinGroup takes a member in, or back.
 func (c *Core) joinGroup(r *Request, body *kmsg.JoinGroupRequest) {
-	if code := c.validateJoin(body); code != NONE {
+	if code := c.validateJoin(body); code != kerr.NONE {
 		c.fail(nil, r, code)
 		return
 	}
 	g := c.groups[body.Group]
 	switch {
 	case g == nil && body.MemberID != "":
-		c.fail(nil, r, UNKNOWN_MEMBER_ID)
+		c.fail(nil, r, kerr.UNKNOWN_MEMBER_ID)
 		return
 	case g == nil:
 		if g = c.create(body.Group); g == nil {
-			c.fail(nil, r, COORDINATOR_NOT_AVAILABLE)
+			c.fail(nil, r, kerr.COORDINATOR_NOT_AVAILABLE)
 			return
 		}
 	case g.consumer != nil && !g.isEmpty():
-		c.fail(g, r, INCONSISTENT_GROUP_PROTOCOL)
+		c.fail(g, r, kerr.INCONSISTENT_GROUP_PROTOCOL)
 		return
 	case g.consumer != nil && body.MemberID != "":
-		c.fail(g, r, UNKNOWN_MEMBER_ID)
+		c.fail(g, r, kerr.UNKNOWN_MEMBER_ID)
 		return
 	}
 	if !g.isClassicWith(body) {
-		c.fail(g, r, INCONSISTENT_GROUP_PROTOCOL)
+		c.fail(g, r, kerr.INCONSISTENT_GROUP_PROTOCOL)
 		c.dropIfUnused(g)
 		return
 	}
@@ -39,7 +41,7 @@ func (c *Core) joinGroup(r *Request, body *kmsg.JoinGroupRequest) {
 	}
 	switch {
 	case !c.hasRoom(g.classic, body):
-		response := failure(body, GROUP_MAX_SIZE_REACHED).(*kmsg.JoinGroupResponse)
+		response := failure(body, kerr.GROUP_MAX_SIZE_REACHED).(*kmsg.JoinGroupResponse)
 		response.MemberID = ""
 		c.respond(g, r, response)
 	case body.MemberID == "":
@@ -51,24 +53,24 @@ func (c *Core) joinGroup(r *Request, body *kmsg.JoinGroupRequest) {
 
 func (c *Core) validateJoin(body *kmsg.JoinGroupRequest) int16 {
 	if body.Group == "" || !areNames(&body.Group) {
-		return INVALID_GROUP_ID
+		return kerr.INVALID_GROUP_ID
 	}
 	session := time.Duration(body.SessionTimeoutMillis) * time.Millisecond
 	if session < c.opts.SessionTimeoutMin || session > c.opts.SessionTimeoutMax {
-		return INVALID_SESSION_TIMEOUT
+		return kerr.INVALID_SESSION_TIMEOUT
 	}
 	size := 0
 	for i := range body.Protocols {
 		size += len(body.Protocols[i].Name) + len(body.Protocols[i].Metadata)
 		if len(body.Protocols[i].Name) > nameBytesMax {
-			return INVALID_REQUEST
+			return kerr.INVALID_REQUEST
 		}
 	}
 	if size > c.opts.MemberBytesMax || !areNames(&body.MemberID, body.InstanceID, &body.ProtocolType) ||
 		body.InstanceID != nil && *body.InstanceID == "" {
-		return INVALID_REQUEST
+		return kerr.INVALID_REQUEST
 	}
-	return NONE
+	return kerr.NONE
 }
 
 // isClassicWith tells whether the group can have a member with these protocols. An
@@ -133,7 +135,7 @@ func (c *Core) joinNew(g *group, r *Request, body *kmsg.JoinGroupRequest) {
 	t := &timer{kind: timerPending, group: g, member: id}
 	k.pending[id] = t
 	c.timers.start(t, c.now.Add(time.Duration(body.SessionTimeoutMillis)*time.Millisecond))
-	response := failure(body, MEMBER_ID_REQUIRED).(*kmsg.JoinGroupResponse)
+	response := failure(body, kerr.MEMBER_ID_REQUIRED).(*kmsg.JoinGroupResponse)
 	response.MemberID = id
 	c.respond(g, r, response)
 }
@@ -147,7 +149,7 @@ func (c *Core) joinKnown(g *group, r *Request, body *kmsg.JoinGroupRequest) {
 		c.addMember(g, body.MemberID, r, body)
 		return
 	}
-	if code := k.validate(body.MemberID, body.InstanceID); code != NONE {
+	if code := k.validate(body.MemberID, body.InstanceID); code != kerr.NONE {
 		c.fail(g, r, code)
 		return
 	}
@@ -190,7 +192,7 @@ func (c *Core) updateMember(g *group, m *classicMember, r *Request, body *kmsg.J
 	m.take(r, body)
 	if m.join != nil {
 		// The client gave up on its former request: only one can be answered well.
-		c.fail(g, m.join, REBALANCE_IN_PROGRESS)
+		c.fail(g, m.join, kerr.REBALANCE_IN_PROGRESS)
 	}
 	m.join = r
 	c.rebalance(g)
@@ -202,7 +204,7 @@ func (c *Core) replaceStatic(g *group, old *classicMember, id string, r *Request
 	k := g.classic
 	for _, waits := range []*Request{old.join, old.sync} {
 		if waits != nil {
-			c.fail(g, waits, FENCED_INSTANCE_ID)
+			c.fail(g, waits, kerr.FENCED_INSTANCE_ID)
 		}
 	}
 	c.timers.stop(&old.session)

@@ -1,6 +1,10 @@
 package group
 
-import "github.com/twmb/franz-go/pkg/kmsg"
+import (
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/billetlog/billet/internal/kerr"
+)
 
 // rebalance starts one, unless it goes on already, and ends it when all have come.
 func (c *Core) rebalance(g *group) {
@@ -11,7 +15,7 @@ func (c *Core) rebalance(g *group) {
 	}
 	for _, m := range k.sorted() {
 		if m.sync != nil {
-			c.fail(g, m.sync, REBALANCE_IN_PROGRESS)
+			c.fail(g, m.sync, kerr.REBALANCE_IN_PROGRESS)
 			m.sync = nil
 			c.touch(m)
 		}
@@ -138,7 +142,7 @@ func (c *Core) forget(k *classicGroup, m *classicMember) {
 	c.timers.stop(&m.session)
 	for _, r := range []*Request{m.join, m.sync} {
 		if r != nil {
-			c.fail(m.session.group, r, UNKNOWN_MEMBER_ID)
+			c.fail(m.session.group, r, kerr.UNKNOWN_MEMBER_ID)
 		}
 	}
 	m.join, m.sync = nil, nil

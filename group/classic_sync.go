@@ -1,6 +1,10 @@
 package group
 
-import "github.com/twmb/franz-go/pkg/kmsg"
+import (
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/billetlog/billet/internal/kerr"
+)
 
 // syncGroup gives members the assignment that the leader brings.
 func (c *Core) syncGroup(r *Request, body *kmsg.SyncGroupRequest) {
@@ -12,18 +16,18 @@ func (c *Core) syncGroup(r *Request, body *kmsg.SyncGroupRequest) {
 	k := g.classic
 	code := k.validate(body.MemberID, body.InstanceID)
 	switch {
-	case code != NONE:
+	case code != kerr.NONE:
 	case body.Generation != k.generation:
-		code = ILLEGAL_GENERATION
+		code = kerr.ILLEGAL_GENERATION
 	case body.ProtocolType != nil && *body.ProtocolType != k.protocolType,
 		body.Protocol != nil && *body.Protocol != k.protocol:
-		code = INCONSISTENT_GROUP_PROTOCOL
+		code = kerr.INCONSISTENT_GROUP_PROTOCOL
 	case k.state == stateEmpty:
-		code = UNKNOWN_MEMBER_ID
+		code = kerr.UNKNOWN_MEMBER_ID
 	case k.state == statePreparing:
-		code = REBALANCE_IN_PROGRESS
+		code = kerr.REBALANCE_IN_PROGRESS
 	}
-	if code != NONE {
+	if code != kerr.NONE {
 		c.fail(g, r, code)
 		return
 	}
@@ -36,7 +40,7 @@ func (c *Core) syncGroup(r *Request, body *kmsg.SyncGroupRequest) {
 		return
 	}
 	if m.sync != nil {
-		c.fail(g, m.sync, REBALANCE_IN_PROGRESS) // the client gave up on that one
+		c.fail(g, m.sync, kerr.REBALANCE_IN_PROGRESS) // the client gave up on that one
 	}
 	m.sync = r
 	if m.id == k.leader {
@@ -47,9 +51,9 @@ func (c *Core) syncGroup(r *Request, body *kmsg.SyncGroupRequest) {
 // unknownOr is the answer where no group can be.
 func unknownOr(id string) int16 {
 	if id == "" {
-		return INVALID_GROUP_ID
+		return kerr.INVALID_GROUP_ID
 	}
-	return UNKNOWN_MEMBER_ID
+	return kerr.UNKNOWN_MEMBER_ID
 }
 
 // assign takes the leader's assignment and answers all that wait for it. Members
@@ -74,7 +78,7 @@ func (c *Core) assign(g *group, body *kmsg.SyncGroupRequest) {
 		}
 		for _, m := range k.sorted() {
 			if m.sync != nil {
-				c.fail(g, m.sync, UNKNOWN_SERVER_ERROR)
+				c.fail(g, m.sync, kerr.UNKNOWN_SERVER_ERROR)
 				m.sync = nil
 			}
 		}
@@ -119,12 +123,12 @@ func (c *Core) heartbeat(r *Request, body *kmsg.HeartbeatRequest) {
 	k := g.classic
 	code := k.validate(body.MemberID, body.InstanceID)
 	switch {
-	case code != NONE:
+	case code != kerr.NONE:
 	case body.Generation != k.generation:
-		code = ILLEGAL_GENERATION
+		code = kerr.ILLEGAL_GENERATION
 	default:
 		if k.state == statePreparing {
-			code = REBALANCE_IN_PROGRESS
+			code = kerr.REBALANCE_IN_PROGRESS
 		}
 		if m := k.members[body.MemberID]; !m.isNew {
 			c.touch(m)
@@ -139,7 +143,7 @@ func (c *Core) leaveGroup(r *Request, body *kmsg.LeaveGroupRequest) {
 	response := body.ResponseKind().(*kmsg.LeaveGroupResponse)
 	g := c.groups[body.Group]
 	if body.Group == "" {
-		c.fail(nil, r, INVALID_GROUP_ID)
+		c.fail(nil, r, kerr.INVALID_GROUP_ID)
 		return
 	}
 	leaving := body.Members
@@ -152,7 +156,7 @@ func (c *Core) leaveGroup(r *Request, body *kmsg.LeaveGroupRequest) {
 	for i := range leaving {
 		one := kmsg.NewLeaveGroupResponseMember()
 		one.MemberID, one.InstanceID = leaving[i].MemberID, leaving[i].InstanceID
-		one.ErrorCode = UNKNOWN_MEMBER_ID
+		one.ErrorCode = kerr.UNKNOWN_MEMBER_ID
 		switch {
 		case g == nil:
 		case g.classic != nil:
@@ -184,12 +188,12 @@ func (c *Core) leave(g *group, who *kmsg.LeaveGroupRequestMember, gone *bool) in
 		c.timers.stop(t)
 		delete(k.pending, id)
 		c.maybeCompleteJoin(g)
-		return NONE
+		return kerr.NONE
 	}
-	if code := k.validate(id, who.InstanceID); code != NONE {
+	if code := k.validate(id, who.InstanceID); code != kerr.NONE {
 		return code
 	}
 	c.forget(k, k.members[id])
 	*gone = true
-	return NONE
+	return kerr.NONE
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/billetlog/billet/internal/kerr"
 )
 
 // topicPartition is one partition of a topic that may be renamed or made anew.
@@ -188,18 +190,18 @@ func (k *consumerGroup) topicsHash(topics *Topics) uint64 {
 // heartbeat that overtakes a commit must not lose it.
 func (k *consumerGroup) validateCommit(topics *Topics, epoch int32, body *kmsg.OffsetCommitRequest) int16 {
 	if epoch < 0 && len(k.members) == 0 {
-		return NONE
+		return kerr.NONE
 	}
 	m := k.members[body.MemberID]
 	switch {
 	case m == nil:
-		return UNKNOWN_MEMBER_ID
+		return kerr.UNKNOWN_MEMBER_ID
 	case body.Version < 9:
-		return UNSUPPORTED_VERSION
+		return kerr.UNSUPPORTED_VERSION
 	case epoch == m.epoch:
-		return NONE
+		return kerr.NONE
 	case epoch > m.epoch || epoch < 0:
-		return STALE_MEMBER_EPOCH
+		return kerr.STALE_MEMBER_EPOCH
 	}
 	for i := range body.Topics {
 		id := body.Topics[i].TopicID
@@ -215,17 +217,17 @@ func (k *consumerGroup) validateCommit(topics *Topics, epoch int32, body *kmsg.O
 				since, ok = m.revoking[tp]
 			}
 			if !ok || epoch < since {
-				return STALE_MEMBER_EPOCH
+				return kerr.STALE_MEMBER_EPOCH
 			}
 		}
 	}
-	return NONE
+	return kerr.NONE
 }
 
 // validateFetch checks a member that asks for offsets; administrators give none.
 func (k *consumerGroup) validateFetch(asked *kmsg.OffsetFetchRequestGroup) int16 {
 	if asked.MemberID == nil && asked.MemberEpoch < 0 {
-		return NONE
+		return kerr.NONE
 	}
 	var m *consumerMember
 	if asked.MemberID != nil {
@@ -233,11 +235,11 @@ func (k *consumerGroup) validateFetch(asked *kmsg.OffsetFetchRequestGroup) int16
 	}
 	switch {
 	case m == nil:
-		return UNKNOWN_MEMBER_ID
+		return kerr.UNKNOWN_MEMBER_ID
 	case m.epoch != asked.MemberEpoch:
-		return STALE_MEMBER_EPOCH
+		return kerr.STALE_MEMBER_EPOCH
 	}
-	return NONE
+	return kerr.NONE
 }
 
 // consumerLoaded starts the timers of members that were read from the log.
@@ -288,19 +290,19 @@ func (c *Core) leaveConsumer(g *group, who *kmsg.LeaveGroupRequestMember) int16 
 		owner, ok := k.static[*who.InstanceID]
 		switch {
 		case !ok:
-			return UNKNOWN_MEMBER_ID
+			return kerr.UNKNOWN_MEMBER_ID
 		case id == "":
 			id = owner
 		case id != owner:
-			return FENCED_INSTANCE_ID
+			return kerr.FENCED_INSTANCE_ID
 		}
 	}
 	m := k.members[id]
 	if m == nil {
-		return UNKNOWN_MEMBER_ID
+		return kerr.UNKNOWN_MEMBER_ID
 	}
 	c.removeConsumers(g, m)
-	return NONE
+	return kerr.NONE
 }
 
 // tombstones deletes what the log holds of the group itself.

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/billetlog/billet/internal/kerr"
 )
 
 // consumerGroupHeartbeat is all that a member of a consumer group says: that it
@@ -13,27 +15,27 @@ func (c *Core) consumerGroupHeartbeat(r *Request, body *kmsg.ConsumerGroupHeartb
 	g := c.groups[body.Group]
 	code, message := c.validateConsumerHeartbeat(body)
 	switch {
-	case code != NONE:
+	case code != kerr.NONE:
 	case g == nil && body.MemberEpoch != 0, g != nil && g.classic != nil && (body.MemberEpoch != 0 || !g.isEmpty()):
-		code, message = GROUP_ID_NOT_FOUND, "there is no consumer group of that id"
+		code, message = kerr.GROUP_ID_NOT_FOUND, "there is no consumer group of that id"
 	case body.MemberEpoch < 0:
 		code, message = c.consumerLeave(g, r, body)
-		if code == NONE {
+		if code == kerr.NONE {
 			return
 		}
 	case body.MemberEpoch == 0 && g == nil:
 		if g = c.create(body.Group); g == nil {
-			code, message = COORDINATOR_NOT_AVAILABLE, "there are too many groups"
+			code, message = kerr.COORDINATOR_NOT_AVAILABLE, "there are too many groups"
 		}
 	}
-	if code == NONE && g.classic != nil {
+	if code == kerr.NONE && g.classic != nil {
 		c.becomeConsumer(g)
 	}
 	var m *consumerMember
-	if code == NONE {
+	if code == kerr.NONE {
 		m, code, message = c.consumerOf(g, body)
 	}
-	if code != NONE {
+	if code != kerr.NONE {
 		response := failure(body, code).(*kmsg.ConsumerGroupHeartbeatResponse)
 		if response.ErrorMessage = nil; message != "" {
 			response.ErrorMessage = &message
@@ -57,32 +59,32 @@ func (c *Core) validateConsumerHeartbeat(body *kmsg.ConsumerGroupHeartbeatReques
 	}
 	switch {
 	case body.Group == "":
-		return INVALID_REQUEST, "the group id is empty"
+		return kerr.INVALID_REQUEST, "the group id is empty"
 	case size > c.opts.MemberBytesMax || !areNames(&body.Group, &body.MemberID, body.InstanceID):
-		return INVALID_REQUEST, "the member says too much about itself"
+		return kerr.INVALID_REQUEST, "the member says too much about itself"
 	case body.InstanceID != nil && *body.InstanceID == "", body.RackID != nil && *body.RackID == "":
-		return INVALID_REQUEST, "an instance id or rack is empty instead of null"
+		return kerr.INVALID_REQUEST, "an instance id or rack is empty instead of null"
 	case body.MemberID == "" && (body.Version >= 1 || body.MemberEpoch != 0):
-		return INVALID_REQUEST, "the member id is empty"
+		return kerr.INVALID_REQUEST, "the member id is empty"
 	case body.MemberEpoch < epochLeaveStatic:
-		return INVALID_REQUEST, "the member epoch is below -2"
+		return kerr.INVALID_REQUEST, "the member epoch is below -2"
 	case body.MemberEpoch == epochLeaveStatic && body.InstanceID == nil:
-		return INVALID_REQUEST, "only a member with an instance id can come back"
+		return kerr.INVALID_REQUEST, "only a member with an instance id can come back"
 	case body.MemberEpoch == 0 && body.RebalanceTimeoutMillis <= 0:
-		return INVALID_REQUEST, "a member that joins must give its rebalance timeout"
+		return kerr.INVALID_REQUEST, "a member that joins must give its rebalance timeout"
 	case body.MemberEpoch == 0 && (body.Topics == nil || len(body.Topics) > 0):
-		return INVALID_REQUEST, "a member that joins must own nothing"
+		return kerr.INVALID_REQUEST, "a member that joins must own nothing"
 	case body.MemberEpoch == 0 && body.SubscribedTopicNames == nil && (body.SubscribedTopicRegex == nil || *body.SubscribedTopicRegex == ""):
-		return INVALID_REQUEST, "a member that joins must subscribe to names or an expression"
+		return kerr.INVALID_REQUEST, "a member that joins must subscribe to names or an expression"
 	case body.ServerAssignor != nil && !isAssignor(*body.ServerAssignor):
-		return UNSUPPORTED_ASSIGNOR, "the assignors are " + AssignorUniform + " and " + AssignorRange
+		return kerr.UNSUPPORTED_ASSIGNOR, "the assignors are " + AssignorUniform + " and " + AssignorRange
 	}
 	if body.SubscribedTopicRegex != nil && *body.SubscribedTopicRegex != "" {
 		if len(*body.SubscribedTopicRegex) > regexBytesMax || newPattern(*body.SubscribedTopicRegex).regexp == nil {
-			return INVALID_REGULAR_EXPRESSION, "the expression is not one in RE2 syntax, or too long"
+			return kerr.INVALID_REGULAR_EXPRESSION, "the expression is not one in RE2 syntax, or too long"
 		}
 	}
-	return NONE, ""
+	return kerr.NONE, ""
 }
 
 // becomeConsumer turns an empty classic group into a consumer group with the same offsets.
@@ -100,13 +102,13 @@ func (c *Core) consumerLeave(g *group, r *Request, body *kmsg.ConsumerGroupHeart
 		owner, ok := k.static[*body.InstanceID]
 		switch {
 		case !ok:
-			return UNKNOWN_MEMBER_ID, "there is no member of that instance id"
+			return kerr.UNKNOWN_MEMBER_ID, "there is no member of that instance id"
 		case owner != body.MemberID:
-			return FENCED_INSTANCE_ID, "another member has that instance id"
+			return kerr.FENCED_INSTANCE_ID, "another member has that instance id"
 		}
 	}
 	if m == nil {
-		return UNKNOWN_MEMBER_ID, "there is no such member"
+		return kerr.UNKNOWN_MEMBER_ID, "there is no such member"
 	}
 	response := body.ResponseKind().(*kmsg.ConsumerGroupHeartbeatResponse)
 	response.MemberID, response.MemberEpoch = &m.id, body.MemberEpoch
@@ -119,7 +121,7 @@ func (c *Core) consumerLeave(g *group, r *Request, body *kmsg.ConsumerGroupHeart
 		c.write(g, currentRecord(g.id, m))
 	}
 	c.respond(g, r, response)
-	return NONE, ""
+	return kerr.NONE, ""
 }
 
 // consumerOf finds the member that a heartbeat is of, or makes it.
@@ -131,35 +133,35 @@ func (c *Core) consumerOf(g *group, body *kmsg.ConsumerGroupHeartbeatRequest) (*
 		switch {
 		case known && owner == body.MemberID:
 		case body.MemberEpoch != 0 && !known:
-			return nil, UNKNOWN_MEMBER_ID, "there is no member of that instance id"
+			return nil, kerr.UNKNOWN_MEMBER_ID, "there is no member of that instance id"
 		case body.MemberEpoch != 0:
-			return nil, FENCED_INSTANCE_ID, "another member has that instance id"
+			return nil, kerr.FENCED_INSTANCE_ID, "another member has that instance id"
 		case known && k.members[owner].epoch != epochLeaveStatic:
-			return nil, UNRELEASED_INSTANCE_ID, "a member that has not left has that instance id"
+			return nil, kerr.UNRELEASED_INSTANCE_ID, "a member that has not left has that instance id"
 		case known:
-			return c.replaceConsumer(g, k.members[owner], body), NONE, ""
+			return c.replaceConsumer(g, k.members[owner], body), kerr.NONE, ""
 		case m != nil:
-			return nil, INVALID_REQUEST, "the member exists without that instance id"
+			return nil, kerr.INVALID_REQUEST, "the member exists without that instance id"
 		}
 	} else if m != nil && m.instance != nil {
-		return nil, INVALID_REQUEST, "the member exists with an instance id"
+		return nil, kerr.INVALID_REQUEST, "the member exists with an instance id"
 	}
 	if body.MemberEpoch != 0 {
 		if m == nil {
-			return nil, UNKNOWN_MEMBER_ID, "there is no such member"
+			return nil, kerr.UNKNOWN_MEMBER_ID, "there is no such member"
 		}
 		if !m.accepts(body) {
-			return nil, FENCED_MEMBER_EPOCH, "the member has another epoch: it must give up all it has and join again"
+			return nil, kerr.FENCED_MEMBER_EPOCH, "the member has another epoch: it must give up all it has and join again"
 		}
-		return m, NONE, ""
+		return m, kerr.NONE, ""
 	}
 	if m != nil {
 		m.epoch, m.previousEpoch, m.state = 0, 0, memberStable
 		k.own(m, owned{}, owned{}) // it says so
-		return m, NONE, ""
+		return m, kerr.NONE, ""
 	}
 	if len(k.members) >= c.opts.MembersMax {
-		return nil, GROUP_MAX_SIZE_REACHED, "the group has as many members as it can have"
+		return nil, kerr.GROUP_MAX_SIZE_REACHED, "the group has as many members as it can have"
 	}
 	id := body.MemberID
 	if id == "" {
@@ -168,7 +170,7 @@ func (c *Core) consumerOf(g *group, body *kmsg.ConsumerGroupHeartbeatRequest) (*
 	m = newConsumerMember(g, id)
 	m.instance = body.InstanceID
 	k.add(m)
-	return m, NONE, ""
+	return m, kerr.NONE, ""
 }
 
 // accepts tells whether the epoch is the member's, or the one before when the

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/billetlog/billet/internal/kerr"
 )
 
 // clientBytesMax is how much is kept of what a client calls itself, and of where it is.
@@ -80,7 +82,7 @@ func (c *Core) Handle(now time.Time, request Request) Effects {
 	r.ClientID = r.ClientID[:min(len(r.ClientID), clientBytesMax)]
 	r.ClientHost = r.ClientHost[:min(len(r.ClientHost), clientBytesMax)]
 	if c.stopped {
-		c.answers = append(c.answers, answer{to: r, body: failure(r.Body, NOT_COORDINATOR)})
+		c.answers = append(c.answers, answer{to: r, body: failure(r.Body, kerr.NOT_COORDINATOR)})
 		return c.end()
 	}
 	switch body := r.Body.(type) {
@@ -109,7 +111,7 @@ func (c *Core) Handle(now time.Time, request Request) Effects {
 	case *kmsg.DeleteGroupsRequest:
 		c.deleteGroups(r, body)
 	default:
-		c.respond(nil, r, failure(body, UNSUPPORTED_VERSION))
+		c.respond(nil, r, failure(body, kerr.UNSUPPORTED_VERSION))
 	}
 	return c.end()
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/billetlog/billet/internal/kerr"
 )
 
 func TestOptionsAreValidated(t *testing.T) {
@@ -54,7 +56,7 @@ func TestEveryVersionIsAnswered(t *testing.T) {
 	}
 	for _, stopped := range []bool{false, true} {
 		if stopped {
-			w.core.Stop(NOT_COORDINATOR)
+			w.core.Stop(kerr.NOT_COORDINATOR)
 		}
 		for _, request := range requests {
 			for version := range request().MaxVersion() + 1 {

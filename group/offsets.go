@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/billetlog/billet/internal/kerr"
 )
 
 // offsets are what a group has committed, by topic and partition.
@@ -36,30 +38,30 @@ func (o offsets) remove(topic string, partition int32) {
 // administrators.
 func (c *Core) offsetCommit(r *Request, body *kmsg.OffsetCommitRequest) {
 	g := c.groups[body.Group]
-	code := NONE
+	code := kerr.NONE
 	generation := body.Generation
 	if body.Version < 1 {
 		generation = -1
 	}
 	switch {
 	case body.Group == "" || !areNames(&body.Group):
-		code = INVALID_GROUP_ID
+		code = kerr.INVALID_GROUP_ID
 	case g == nil && generation >= 0 && body.Version >= 9:
-		code = GROUP_ID_NOT_FOUND
+		code = kerr.GROUP_ID_NOT_FOUND
 	case g == nil && generation >= 0:
-		code = ILLEGAL_GENERATION
+		code = kerr.ILLEGAL_GENERATION
 	case g == nil:
 	case g.classic != nil:
 		code = c.validateClassicCommit(g.classic, generation, body)
 	default:
 		code = g.consumer.validateCommit(c.topics, generation, body)
 	}
-	if code == NONE && g == nil {
+	if code == kerr.NONE && g == nil {
 		if g = c.create(body.Group); g == nil {
-			code = COORDINATOR_NOT_AVAILABLE
+			code = kerr.COORDINATOR_NOT_AVAILABLE
 		}
 	}
-	if code != NONE {
+	if code != kerr.NONE {
 		c.fail(g, r, code)
 		return
 	}
@@ -69,7 +71,7 @@ func (c *Core) offsetCommit(r *Request, body *kmsg.OffsetCommitRequest) {
 		}
 	}
 	response := body.ResponseKind().(*kmsg.OffsetCommitResponse)
-	response.Topics = commitResults(body, NONE)
+	response.Topics = commitResults(body, kerr.NONE)
 	for i := range body.Topics {
 		c.commitTopic(g, body, &body.Topics[i], &response.Topics[i])
 	}
@@ -98,11 +100,11 @@ func (c *Core) commitTopic(g *group, body *kmsg.OffsetCommitRequest, topic *kmsg
 		}
 		switch {
 		case !known:
-			result.Partitions[i].ErrorCode = UNKNOWN_TOPIC_ID
+			result.Partitions[i].ErrorCode = kerr.UNKNOWN_TOPIC_ID
 		case !areNames(&name):
-			result.Partitions[i].ErrorCode = INVALID_TOPIC_EXCEPTION
+			result.Partitions[i].ErrorCode = kerr.INVALID_TOPIC_EXCEPTION
 		case len(one.metadata) > c.opts.OffsetMetadataBytesMax:
-			result.Partitions[i].ErrorCode = OFFSET_METADATA_TOO_LARGE
+			result.Partitions[i].ErrorCode = kerr.OFFSET_METADATA_TOO_LARGE
 		default:
 			g.offsets.put(name, p.Partition, one)
 			c.write(g, commitRecord(g.id, name, p.Partition, one))
@@ -130,18 +132,18 @@ func (c *Core) topicName(name string, id TopicID, byID bool) (string, bool) {
 // validateClassicCommit tells whether a commit may change the group's offsets.
 func (c *Core) validateClassicCommit(k *classicGroup, generation int32, body *kmsg.OffsetCommitRequest) int16 {
 	if generation < 0 && k.state == stateEmpty {
-		return NONE // nobody's partitions are concerned
+		return kerr.NONE // nobody's partitions are concerned
 	}
-	if code := k.validate(body.MemberID, body.InstanceID); code != NONE {
+	if code := k.validate(body.MemberID, body.InstanceID); code != kerr.NONE {
 		return code
 	}
 	if generation != k.generation {
-		return ILLEGAL_GENERATION
+		return kerr.ILLEGAL_GENERATION
 	}
 	if k.state == stateCompleting {
-		return REBALANCE_IN_PROGRESS
+		return kerr.REBALANCE_IN_PROGRESS
 	}
-	return NONE
+	return kerr.NONE
 }
 
 // offsetFetch tells offsets, every partition that is asked for: one without has -1.
@@ -160,7 +162,7 @@ func (c *Core) offsetFetch(r *Request, body *kmsg.OffsetFetchRequest) {
 	}
 	g := c.groupOrNew(body.Group)
 	if body.Group == "" {
-		c.fail(g, r, INVALID_GROUP_ID)
+		c.fail(g, r, kerr.INVALID_GROUP_ID)
 		return
 	}
 	for i := range body.Topics {
@@ -188,11 +190,11 @@ func (c *Core) fetchGroup(asked *kmsg.OffsetFetchRequestGroup, version int16) km
 	g := c.groupOrNew(asked.Group)
 	switch {
 	case asked.Group == "":
-		result.ErrorCode = INVALID_GROUP_ID
+		result.ErrorCode = kerr.INVALID_GROUP_ID
 	case g.consumer != nil:
 		result.ErrorCode = g.consumer.validateFetch(asked)
 	}
-	if result.ErrorCode != NONE {
+	if result.ErrorCode != kerr.NONE {
 		return result
 	}
 	for i := range asked.Topics {
@@ -201,7 +203,7 @@ func (c *Core) fetchGroup(asked *kmsg.OffsetFetchRequestGroup, version int16) km
 		topic.TopicID = asked.Topics[i].TopicID
 		for j := range topic.Partitions {
 			if !known {
-				topic.Partitions[j].ErrorCode = UNKNOWN_TOPIC_ID
+				topic.Partitions[j].ErrorCode = kerr.UNKNOWN_TOPIC_ID
 			}
 		}
 		result.Topics = append(result.Topics, topic)
@@ -251,13 +253,13 @@ func (c *Core) offsetDelete(r *Request, body *kmsg.OffsetDeleteRequest) {
 	g := c.groups[body.Group]
 	switch {
 	case body.Group == "":
-		c.fail(nil, r, INVALID_GROUP_ID)
+		c.fail(nil, r, kerr.INVALID_GROUP_ID)
 		return
 	case g == nil:
-		c.fail(nil, r, GROUP_ID_NOT_FOUND)
+		c.fail(nil, r, kerr.GROUP_ID_NOT_FOUND)
 		return
 	case g.classic != nil && g.classic.state != stateEmpty && g.classic.protocolType != consumerProtocolType:
-		c.fail(g, r, NON_EMPTY_GROUP)
+		c.fail(g, r, kerr.NON_EMPTY_GROUP)
 		return
 	}
 	response := body.ResponseKind().(*kmsg.OffsetDeleteResponse)
@@ -272,7 +274,7 @@ func (c *Core) offsetDelete(r *Request, body *kmsg.OffsetDeleteRequest) {
 			_, exists := g.offsets[topic.Topic][p.Partition]
 			switch {
 			case subscribed:
-				one.ErrorCode = GROUP_SUBSCRIBED_TO_TOPIC
+				one.ErrorCode = kerr.GROUP_SUBSCRIBED_TO_TOPIC
 			case exists:
 				g.offsets.remove(topic.Topic, p.Partition)
 				records = append(records, Record{Key: offsetKey(g.id, topic.Topic, p.Partition)})

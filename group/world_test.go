@@ -9,6 +9,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/goleak"
+
+	"github.com/billetlog/billet/internal/kerr"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -202,7 +204,7 @@ func (w *world) crash() {
 
 // stop ends the core in order, and starts another one.
 func (w *world) stop() {
-	w.take(w.core.Stop(NOT_COORDINATOR))
+	w.take(w.core.Stop(kerr.NOT_COORDINATOR))
 	if len(w.asked) > 0 {
 		w.t.Fatalf("%d requests are without an answer after Stop", len(w.asked))
 	}
@@ -226,11 +228,11 @@ func (c *client) learn(body kmsg.Response) {
 		if r.MemberID != "" {
 			c.member = r.MemberID
 		}
-		if r.ErrorCode == NONE {
+		if r.ErrorCode == kerr.NONE {
 			c.generation = r.Generation
 		}
 	case *kmsg.ConsumerGroupHeartbeatResponse:
-		if r.ErrorCode != NONE {
+		if r.ErrorCode != kerr.NONE {
 			return
 		}
 		if r.MemberID != nil {
@@ -353,15 +355,15 @@ func ownedText(o owned) string {
 }
 
 func codeText(code int16) string {
-	names := map[int16]string{NONE: "ok", UNKNOWN_SERVER_ERROR: "UNKNOWN_SERVER_ERROR", OFFSET_METADATA_TOO_LARGE: "OFFSET_METADATA_TOO_LARGE",
-		COORDINATOR_NOT_AVAILABLE: "COORDINATOR_NOT_AVAILABLE", NOT_COORDINATOR: "NOT_COORDINATOR", INVALID_TOPIC_EXCEPTION: "INVALID_TOPIC_EXCEPTION",
-		ILLEGAL_GENERATION: "ILLEGAL_GENERATION", INCONSISTENT_GROUP_PROTOCOL: "INCONSISTENT_GROUP_PROTOCOL", INVALID_GROUP_ID: "INVALID_GROUP_ID",
-		UNKNOWN_MEMBER_ID: "UNKNOWN_MEMBER_ID", INVALID_SESSION_TIMEOUT: "INVALID_SESSION_TIMEOUT", REBALANCE_IN_PROGRESS: "REBALANCE_IN_PROGRESS",
-		UNSUPPORTED_VERSION: "UNSUPPORTED_VERSION", INVALID_REQUEST: "INVALID_REQUEST", NON_EMPTY_GROUP: "NON_EMPTY_GROUP", GROUP_ID_NOT_FOUND: "GROUP_ID_NOT_FOUND",
-		MEMBER_ID_REQUIRED: "MEMBER_ID_REQUIRED", GROUP_MAX_SIZE_REACHED: "GROUP_MAX_SIZE_REACHED", FENCED_INSTANCE_ID: "FENCED_INSTANCE_ID",
-		GROUP_SUBSCRIBED_TO_TOPIC: "GROUP_SUBSCRIBED_TO_TOPIC", UNKNOWN_TOPIC_ID: "UNKNOWN_TOPIC_ID", FENCED_MEMBER_EPOCH: "FENCED_MEMBER_EPOCH",
-		UNRELEASED_INSTANCE_ID: "UNRELEASED_INSTANCE_ID", UNSUPPORTED_ASSIGNOR: "UNSUPPORTED_ASSIGNOR", STALE_MEMBER_EPOCH: "STALE_MEMBER_EPOCH",
-		INVALID_REGULAR_EXPRESSION: "INVALID_REGULAR_EXPRESSION"}
+	names := map[int16]string{kerr.NONE: "ok", kerr.UNKNOWN_SERVER_ERROR: "UNKNOWN_SERVER_ERROR", kerr.OFFSET_METADATA_TOO_LARGE: "OFFSET_METADATA_TOO_LARGE",
+		kerr.COORDINATOR_NOT_AVAILABLE: "COORDINATOR_NOT_AVAILABLE", kerr.NOT_COORDINATOR: "NOT_COORDINATOR", kerr.INVALID_TOPIC_EXCEPTION: "INVALID_TOPIC_EXCEPTION",
+		kerr.ILLEGAL_GENERATION: "ILLEGAL_GENERATION", kerr.INCONSISTENT_GROUP_PROTOCOL: "INCONSISTENT_GROUP_PROTOCOL", kerr.INVALID_GROUP_ID: "INVALID_GROUP_ID",
+		kerr.UNKNOWN_MEMBER_ID: "UNKNOWN_MEMBER_ID", kerr.INVALID_SESSION_TIMEOUT: "INVALID_SESSION_TIMEOUT", kerr.REBALANCE_IN_PROGRESS: "REBALANCE_IN_PROGRESS",
+		kerr.UNSUPPORTED_VERSION: "UNSUPPORTED_VERSION", kerr.INVALID_REQUEST: "INVALID_REQUEST", kerr.NON_EMPTY_GROUP: "NON_EMPTY_GROUP", kerr.GROUP_ID_NOT_FOUND: "GROUP_ID_NOT_FOUND",
+		kerr.MEMBER_ID_REQUIRED: "MEMBER_ID_REQUIRED", kerr.GROUP_MAX_SIZE_REACHED: "GROUP_MAX_SIZE_REACHED", kerr.FENCED_INSTANCE_ID: "FENCED_INSTANCE_ID",
+		kerr.GROUP_SUBSCRIBED_TO_TOPIC: "GROUP_SUBSCRIBED_TO_TOPIC", kerr.UNKNOWN_TOPIC_ID: "UNKNOWN_TOPIC_ID", kerr.FENCED_MEMBER_EPOCH: "FENCED_MEMBER_EPOCH",
+		kerr.UNRELEASED_INSTANCE_ID: "UNRELEASED_INSTANCE_ID", kerr.UNSUPPORTED_ASSIGNOR: "UNSUPPORTED_ASSIGNOR", kerr.STALE_MEMBER_EPOCH: "STALE_MEMBER_EPOCH",
+		kerr.INVALID_REGULAR_EXPRESSION: "INVALID_REGULAR_EXPRESSION"}
 	if names[code] == "" {
 		return fmt.Sprint("code ", code)
 	}
@@ -372,7 +374,7 @@ func codeText(code int16) string {
 func responseText(body kmsg.Response, topics *Topics) string {
 	switch r := body.(type) {
 	case *kmsg.JoinGroupResponse:
-		if r.ErrorCode != NONE {
+		if r.ErrorCode != kerr.NONE {
 			return fmt.Sprintf("join %s member=%s", codeText(r.ErrorCode), r.MemberID)
 		}
 		text := fmt.Sprintf("join ok gen=%d %s member=%s leader=%s", r.Generation, str(r.Protocol), r.MemberID, r.LeaderID)
@@ -395,7 +397,7 @@ func responseText(body kmsg.Response, topics *Topics) string {
 		return text
 	case *kmsg.ConsumerGroupHeartbeatResponse:
 		text := "alive " + codeText(r.ErrorCode)
-		if r.ErrorCode != NONE {
+		if r.ErrorCode != kerr.NONE {
 			return text + " (" + str(r.ErrorMessage) + ")"
 		}
 		text += fmt.Sprintf(" member=%s epoch=%d", str(r.MemberID), r.MemberEpoch)

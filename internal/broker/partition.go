@@ -1,0 +1,69 @@
+package broker
+
+import (
+	"github.com/billetlog/billet/internal/batch"
+	"github.com/billetlog/billet/internal/kerr"
+	"github.com/billetlog/billet/replication"
+	"github.com/billetlog/billet/transport/kafka"
+)
+
+// partition is this node's replica of a partition.
+type partition struct{ *replication.Partition }
+
+// Partition returns this node's replica of a partition.
+func (b *Broker) Partition(topic string, number int32) (kafka.Partition, error) {
+	p, err := b.controller.Partition(topic, number)
+	if err == nil {
+		return partition{p}, nil
+	}
+	if t, ok := b.controller.Topic(topic); ok && number >= 0 && int(number) < len(t.Partitions) {
+		return nil, kerr.Errorf(kerr.NOT_LEADER_OR_FOLLOWER, "%s-%d has no replica on node %d", topic, number, b.opts.Self)
+	}
+	return nil, kerr.Errorf(kerr.UNKNOWN_TOPIC_OR_PARTITION, "there is no partition %d of topic %q", number, topic)
+}
+
+// Offsets tells where the replica stands.
+func (p partition) Offsets() kafka.Offsets {
+	o := kafka.Offsets{Epoch: p.Epoch(), Start: p.StartOffset()}
+	o.HighWatermark = max(p.HighWatermark(), o.Start)
+	o.LastStable, o.End = o.HighWatermark, max(p.EndOffset(), o.HighWatermark)
+	o.Leading = o.Epoch > 0
+	if !o.Leading {
+		o.Epoch = p.Replication().Epoch
+	}
+	return o
+}
+
+// Check refuses a batch that may not be appended.
+func (p partition) Check(b batch.Batch) error {
+	limit := p.Spec().Settings.MaxMessageBytes
+	if len(b) > limit {
+		return kerr.Errorf(kerr.MESSAGE_TOO_LARGE, "a batch of %d bytes: max.message.bytes is %d", len(b), limit)
+	}
+	return wireError(b.Validate(batch.Limits{Strict: true}))
+}
+
+// Append stores a batch.
+func (p partition) Append(b batch.Batch, acks int16, done func(kafka.Appended)) {
+	p.Partition.Append(b, replication.AppendOptions{Acks: replication.Acks(acks)}, func(r replication.AppendResult) {
+		done(kafka.Appended{Offset: r.Offset, Timestamp: r.Timestamp, Err: wireError(r.Err)})
+	})
+}
+
+// NewCursor makes a reader.
+func (p partition) NewCursor() kafka.Cursor { return cursor{p.Partition.NewCursor()} }
+
+// OffsetForTime finds the first committed record whose timestamp is ts or later.
+func (p partition) OffsetForTime(ts int64) (offset, timestamp int64, ok bool, err error) {
+	offset, timestamp, ok, err = p.Partition.OffsetForTime(ts)
+	return offset, timestamp, ok, wireError(err)
+}
+
+// cursor reads a partition.
+type cursor struct{ *replication.Cursor }
+
+// Read appends batches to dst.
+func (c cursor) Read(dst []byte, offset int64, maxBytes int) ([]byte, error) {
+	dst, err := c.Cursor.Read(dst, offset, maxBytes)
+	return dst, wireError(err)
+}

@@ -1,0 +1,67 @@
+package kafka
+
+import (
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// api is what the server does about one kind of request.
+type api struct {
+	key kmsg.Key
+	// Versions min to max are served and, unless advertisedMin says otherwise,
+	// advertised.
+	min, max int16
+	// advertisedMin is the lowest version that clients are told, when that is below
+	// min: there are clients that take it for something else.
+	advertisedMin int16
+	// early says that it is taken before the client has proved who it is.
+	early bool
+	// handle answers. It may return before the answer is ready.
+	handle func(c *call, request kmsg.Request, a *answer)
+}
+
+// apis is the table of all requests that are served, by key.
+func apis() []api {
+	return slices.Concat(dataAPIs(), groupAPIs(), adminAPIs(), sessionAPIs())
+}
+
+// dataAPIs produce and read.
+func dataAPIs() []api { return nil }
+
+// groupAPIs are those of coordinators.
+func groupAPIs() []api { return nil }
+
+// adminAPIs change and describe the cluster.
+func adminAPIs() []api { return nil }
+
+// sessionAPIs are about the connection itself.
+func sessionAPIs() []api {
+	return []api{
+		serve(kmsg.ApiVersions, 0, 4, (*call).apiVersions).beforeAuth(),
+	}
+}
+
+// serve makes an entry for a request that is answered by one call.
+func serve[Q kmsg.Request](key kmsg.Key, min, max int16, f func(*call, Q) kmsg.Response) api {
+	return api{key: key, min: min, max: max, advertisedMin: min,
+		handle: func(c *call, request kmsg.Request, a *answer) { a.give(f(c, request.(Q))) }}
+}
+
+// beforeAuth makes the request one that is taken from clients nobody knows yet.
+func (a api) beforeAuth() api {
+	a.early = true
+	return a
+}
+
+// apiTable finds entries by key.
+type apiTable map[int16]*api
+
+func newAPITable() apiTable {
+	t := apiTable{}
+	list := apis()
+	for i := range list {
+		t[list[i].key.Int16()] = &list[i]
+	}
+	return t
+}

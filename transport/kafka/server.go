@@ -1,0 +1,197 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sync/semaphore"
+)
+
+// Server serves Kafka's protocol at its listeners until it is closed.
+type Server struct {
+	opts      Options
+	logger    *slog.Logger
+	apis      apiTable
+	listeners []*listener
+
+	requestMemory *semaphore.Weighted
+	fetchMemory   *semaphore.Weighted
+
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
+	running sync.WaitGroup // accept loops and connections
+
+	mu struct {
+		sync.Mutex
+		closed bool
+		conns  map[*conn]struct{}
+	}
+}
+
+// listener is an open Listener.
+type listener struct {
+	opts Listener
+	net.Listener
+	host string // advertised
+	port int32
+}
+
+// Endpoint is where clients reach a listener.
+type Endpoint struct {
+	Name, Host string
+	Port       int32
+}
+
+// Open binds the listeners. Nobody is served before Serve.
+func Open(opts Options) (s *Server, err error) {
+	opts.EnsureDefaults()
+	if err := opts.Validate(); err != nil {
+		return nil, err
+	}
+	s = &Server{opts: opts, logger: opts.Logger, apis: newAPITable(),
+		requestMemory: semaphore.NewWeighted(opts.RequestMemoryMax), fetchMemory: semaphore.NewWeighted(opts.FetchMemoryMax)}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.mu.conns = map[*conn]struct{}{}
+	for _, o := range opts.Listeners {
+		l, err := listen(o)
+		if err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+		s.listeners = append(s.listeners, l)
+	}
+	return s, nil
+}
+
+func listen(o Listener) (*listener, error) {
+	bound, err := net.Listen("tcp", o.Address)
+	if err != nil {
+		return nil, fmt.Errorf("kafka: listener %s: %w: choose an address that is free", o.Name, err)
+	}
+	l := &listener{opts: o, Listener: bound}
+	if l.host, l.port, err = advertised(o.Advertise, bound.Addr().(*net.TCPAddr)); err != nil {
+		return nil, errors.Join(fmt.Errorf("kafka: listener %s: %w", o.Name, err), bound.Close())
+	}
+	return l, nil
+}
+
+// advertised is what clients are told of an address.
+func advertised(given string, bound *net.TCPAddr) (host string, port int32, err error) {
+	if given != "" {
+		h, p, err := net.SplitHostPort(given)
+		if err != nil {
+			return "", 0, err
+		}
+		n, err := strconv.ParseUint(p, 10, 16)
+		if err != nil {
+			return "", 0, fmt.Errorf("port %q: %w", p, err)
+		}
+		host, port = h, int32(n)
+	}
+	if port == 0 {
+		port = int32(bound.Port)
+	}
+	if host == "" {
+		host = bound.IP.String()
+		if bound.IP.IsUnspecified() {
+			if host, err = os.Hostname(); err != nil {
+				return "", 0, fmt.Errorf("the machine's name, to tell clients, is not known: %w: give Advertise", err)
+			}
+		}
+	}
+	return host, port, nil
+}
+
+// Endpoints tells where clients reach the listeners.
+func (s *Server) Endpoints() []Endpoint {
+	var out []Endpoint
+	for _, l := range s.listeners {
+		out = append(out, Endpoint{Name: l.opts.Name, Host: l.host, Port: l.port})
+	}
+	return out
+}
+
+// Serve begins to take connections, and returns.
+func (s *Server) Serve() {
+	for _, l := range s.listeners {
+		s.running.Go(func() { s.accept(l) })
+	}
+}
+
+// acceptPause is how long accepting rests after an error, such as too many open files.
+const acceptPause = 50 * time.Millisecond
+
+func (s *Server) accept(l *listener) {
+	for {
+		nc, err := l.Accept()
+		if err != nil {
+			if s.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+				return
+			}
+			s.logger.Warn("a connection could not be taken", "listener", l.opts.Name, "err", err)
+			select {
+			case <-time.After(acceptPause):
+			case <-s.ctx.Done():
+				return
+			}
+			continue
+		}
+		if err := s.take(l, nc); err != nil {
+			s.logger.Warn("a connection was refused", "listener", l.opts.Name, "host", nc.RemoteAddr(), "err", err)
+			_ = nc.Close()
+		}
+	}
+}
+
+// take starts a connection.
+func (s *Server) take(l *listener, nc net.Conn) error {
+	c := newConn(s, l, nc)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.closed {
+		return net.ErrClosed
+	}
+	if len(s.mu.conns) >= s.opts.ConnectionsMax {
+		return fmt.Errorf("there are %d connections, as many as ConnectionsMax allows", len(s.mu.conns))
+	}
+	s.mu.conns[c] = struct{}{}
+	s.running.Go(func() {
+		c.run()
+		s.mu.Lock()
+		delete(s.mu.conns, c)
+		s.mu.Unlock()
+	})
+	return nil
+}
+
+// Close ends all connections and waits for them. It may be called again.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	s.mu.closed = true
+	conns := s.mu.conns
+	for c := range conns {
+		c.abort()
+	}
+	s.mu.Unlock()
+	s.cancel()
+	var errs []error
+	for _, l := range s.listeners {
+		if err := l.Listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	s.running.Wait()
+	return errors.Join(errs...)
+}
+
+// allowed says whether somebody may do something.
+func (s *Server) allowed(principal, host string, op kmsg.ACLOperation, kind kmsg.ACLResourceType, name string) bool {
+	return !s.opts.Authorize
+}
