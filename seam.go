@@ -123,6 +123,7 @@ var seamErrors = []struct{ below, public error }{
 	{replication.ErrUnknownTopic, ErrUnknownTopic},
 	{replication.ErrTopicExists, ErrTopicExists},
 	{replication.ErrInvalidPartitions, ErrInvalidTopic},
+	{replication.ErrInvalidTopic, ErrInvalidTopic},
 	{replication.ErrInvalidConfig, ErrInvalidConfig},
 	{replication.ErrForeignDir, ErrForeignDir},
 	{replication.ErrNotEnoughNodes, ErrNotEnoughNodes},

@@ -3,9 +3,16 @@ package replication
 // TopicSpec is a topic to be made.
 type TopicSpec struct {
 	Name       string
-	Partitions int
-	Replicas   int // replication factor; 0: three, or as many as there are active nodes when they are fewer
+	Partitions int // with Assignments 0, or their number
+	Replicas   int // replication factor; 0: three, or as many as there are active nodes when they are fewer, or that of Assignments
 	Config     map[string]string
+	// Internal says that the topic is of the library itself: users cannot change it, retention and the disk brake leave it alone, and it gets more
+	// replicas as nodes join.
+	Internal bool
+	// Assignments are the nodes of each partition, the preferred leader first, as many for each. Nil: they are chosen.
+	Assignments [][]int32
+	// ValidateOnly says that everything is checked and nothing is made. The answer tells where the replicas would be.
+	ValidateOnly bool
 }
 
 // TopicState is a topic as the metadata has it. It is not changed once handed out.

@@ -14,6 +14,7 @@ var errorCodes = []struct {
 	code uint16
 	err  error
 }{
+	{26, ErrInvalidAssignment}, // with the error that says why
 	{22, ErrNotEnoughReplicasAfterAppend}, // an ErrAmbiguous too
 	{1, ErrAmbiguous},
 	{2, ErrNotLeader},
@@ -38,6 +39,7 @@ var errorCodes = []struct {
 	{21, ErrNotEnoughReplicas},
 	{23, ErrMembership},
 	{24, ErrMajority},
+	{25, ErrInvalidTopic},
 	{30, segment.ErrCompacted},
 	{31, segment.ErrUnavailable},
 	{32, segment.ErrCorrupt},

@@ -41,6 +41,10 @@ var (
 	ErrUnknownTopic = errors.New("replication: unknown topic or partition")
 	// ErrTopicExists means that there is a topic of that name, or one that differs only in '.' and '_'.
 	ErrTopicExists = errors.New("replication: topic exists")
+	// ErrInvalidTopic means that a topic's name cannot be, or that the topic is the library's own and not for users to change.
+	ErrInvalidTopic = errors.New("replication: invalid topic")
+	// ErrInvalidAssignment means that a partition cannot be on the nodes that were named.
+	ErrInvalidAssignment = errors.New("replication: invalid replica assignment")
 	// ErrInvalidPartitions means a number of partitions that cannot be.
 	ErrInvalidPartitions = errors.New("replication: invalid number of partitions")
 	// ErrInvalidConfig means a topic setting that is unknown or has a bad value.

@@ -54,6 +54,7 @@ func (c *Controller) govern() {
 		next := governIdle
 		if c.meta().Epoch() != 0 {
 			c.recoverLossy(c.ctx)
+			c.raiseInternal(c.ctx)
 			if c.governRound(c.ctx) {
 				next = governBusy
 			}

@@ -372,7 +372,7 @@ func (c *Controller) Reassign(ctx context.Context, topic string, partition int32
 
 func (c *Controller) reassign(ctx context.Context, q reassignRequest) (nothing, error) {
 	err := c.decide(ctx, func(ctx context.Context) error {
-		t, err := c.mutable(q.Topic)
+		t, err := c.movable(q)
 		if err != nil {
 			return err
 		}
@@ -406,6 +406,15 @@ func (c *Controller) reassign(ctx context.Context, q reassignRequest) (nothing, 
 	})
 	c.wakeGovernor()
 	return nothing{}, err
+}
+
+// movable returns a topic whose partitions users may move. How many replicas an internal one has is not for them to say.
+func (c *Controller) movable(q reassignRequest) (*TopicState, error) {
+	t := c.topic(q.Topic)
+	if t == nil || !t.Internal || q.Topic == MetadataTopic || q.Nodes == nil {
+		return c.mutable(q.Topic)
+	}
+	return t, nil
 }
 
 func checkTarget(target []int32, nodes []nodeView) error {

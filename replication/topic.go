@@ -14,22 +14,49 @@ type createRequest struct {
 	Spec TopicSpec `json:"spec"`
 }
 
-// CreateTopic makes a topic. When it returns, its partitions exist; those that have a replica here are led by somebody.
+// CreateTopic makes a topic. When it returns, its partitions exist; those that have a replica here are led by somebody. Names that are the library's own
+// are refused unless the topic is internal.
 func (c *Controller) CreateTopic(ctx context.Context, spec TopicSpec) (TopicState, error) {
-	if _, err := ParseSettings(spec.Config); err != nil {
+	if spec.Partitions == 0 {
+		spec.Partitions = len(spec.Assignments)
+	}
+	if err := spec.check(); err != nil {
 		return TopicState{}, err
-	}
-	if spec.Partitions < 1 || spec.Partitions > MaxPartitions {
-		return TopicState{}, fmt.Errorf("%w: %d for topic %q: 1 to %d are possible", ErrInvalidPartitions, spec.Partitions, spec.Name, MaxPartitions)
-	}
-	if spec.Replicas < 0 {
-		return TopicState{}, fmt.Errorf("%w: topic %q with %d replicas", ErrInvalidPartitions, spec.Name, spec.Replicas)
 	}
 	t, err := ask(ctx, c, "create-topic", createRequest{spec}, (*Controller).createTopic)
-	if err != nil {
-		return TopicState{}, err
+	if err != nil || spec.ValidateOnly {
+		return t, err
 	}
 	return t, c.awaitTopic(ctx, &t, 0)
+}
+
+// check finds what is wrong with a topic whatever the cluster has.
+func (s *TopicSpec) check() error {
+	if err := checkTopicName(s.Name, s.Internal); err != nil {
+		return err
+	}
+	if _, err := ParseSettings(s.Config); err != nil {
+		return err
+	}
+	if s.Partitions < 1 || s.Partitions > MaxPartitions {
+		return fmt.Errorf("%w: %d for topic %q: 1 to %d are possible", ErrInvalidPartitions, s.Partitions, s.Name, MaxPartitions)
+	}
+	if s.Replicas < 0 || s.Replicas > ReplicasMax {
+		return fmt.Errorf("%w: topic %q with %d replicas: 1 to %d are possible", ErrInvalidPartitions, s.Name, s.Replicas, ReplicasMax)
+	}
+	if s.Assignments == nil {
+		return nil
+	}
+	if len(s.Assignments) != s.Partitions {
+		return fmt.Errorf("%w: topic %q has %d partitions and nodes for %d", ErrInvalidAssignment, s.Name, s.Partitions, len(s.Assignments))
+	}
+	for i, nodes := range s.Assignments {
+		n := len(nodes)
+		if n < 1 || n > ReplicasMax || n != len(s.Assignments[0]) || (s.Replicas > 0 && n != s.Replicas) {
+			return fmt.Errorf("%w: partition %d of topic %q has %d nodes: all need the same number, 1 to %d", ErrInvalidAssignment, i, s.Name, n, ReplicasMax)
+		}
+	}
+	return nil
 }
 
 // awaitTopic waits until this node's replicas of a topic, from a partition on, run and have a leader.
@@ -57,44 +84,74 @@ func (c *Controller) awaitTopic(ctx context.Context, t *TopicState, from int) er
 
 func (c *Controller) createTopic(ctx context.Context, q createRequest) (t TopicState, err error) {
 	err = c.decide(ctx, func(ctx context.Context) error {
-		if err := c.checkName(q.Spec.Name); err != nil {
-			return err
-		}
-		t = TopicState{Name: q.Spec.Name, Config: maps.Clone(q.Spec.Config), Created: c.host.now().UnixMilli()}
-		if t.Settings, err = ParseSettings(t.Config); err != nil {
-			return err
-		}
-		if _, err := rand.Read(t.ID[:]); err != nil {
-			return fmt.Errorf("replication: making a topic id: %w", err)
-		}
-		return c.extend(ctx, &t, q.Spec.Partitions, q.Spec.Replicas)
+		t, err = c.newTopic(ctx, q.Spec)
+		return err
 	})
-	if err == nil {
+	if err == nil && !q.Spec.ValidateOnly {
 		c.kickOff(ctx, t.Partitions)
 	}
 	return t, err
 }
 
-// extend gives the topic its partitions up to total: it makes their files, here and elsewhere, and records the topic. A crash leaves the topic
-// as it was, with folders that belong to nothing, or as it is to be.
-func (c *Controller) extend(ctx context.Context, t *TopicState, total, replicas int) error {
+// newTopic makes a topic, in a decision.
+func (c *Controller) newTopic(ctx context.Context, s TopicSpec) (t TopicState, err error) {
+	if err := c.checkName(s.Name); err != nil {
+		return t, err
+	}
+	t = TopicState{Name: s.Name, Internal: s.Internal, Config: maps.Clone(s.Config), Created: c.host.now().UnixMilli()}
+	if t.Settings, err = ParseSettings(t.Config); err != nil {
+		return t, err
+	}
+	if _, err := rand.Read(t.ID[:]); err != nil {
+		return t, fmt.Errorf("replication: making a topic id: %w", err)
+	}
+	places, err := c.placesFor(&s)
+	if err != nil {
+		return t, fmt.Errorf("topic %q: %w", t.Name, err)
+	}
+	if s.ValidateOnly {
+		t.add(places, 0)
+		return t, nil
+	}
+	return t, c.extend(ctx, &t, places)
+}
+
+// placesFor are the nodes of a new topic's partitions.
+func (c *Controller) placesFor(s *TopicSpec) ([][]int32, error) {
+	if s.Assignments == nil {
+		return c.place(s.Partitions, s.Replicas)
+	}
+	nodes := c.nodeViews()
+	for i, on := range s.Assignments {
+		if err := checkTarget(on, nodes); err != nil {
+			return nil, fmt.Errorf("%w: partition %d: %w", ErrInvalidAssignment, i, err)
+		}
+	}
+	return s.Assignments, nil
+}
+
+// add gives the topic partitions on the nodes.
+func (t *TopicState) add(places [][]int32, shard uint64) {
 	old := len(t.Partitions)
-	places, err := c.place(total-old, replicas)
-	if err != nil {
-		return fmt.Errorf("topic %q: %w", t.Name, err)
-	}
-	shards, err := c.takeShards(ctx, total-old)
-	if err != nil {
-		return err
-	}
 	t.Partitions = slices.Clone(t.Partitions)
 	for i, nodes := range places {
-		a := PartitionAssignment{Partition: int32(old + i), Shard: shards + uint64(i), NextIncarnation: firstIncarnation + 1}
+		a := PartitionAssignment{Partition: int32(old + i), Shard: shard + uint64(i), NextIncarnation: firstIncarnation + 1}
 		for _, n := range nodes {
 			a.Replicas = append(a.Replicas, ReplicaAssignment{Node: n, Replica: replicaID(n, firstIncarnation)})
 		}
 		t.Partitions = append(t.Partitions, a)
 	}
+}
+
+// extend gives the topic more partitions: it makes their files, here and elsewhere, and records the topic. A crash leaves the topic
+// as it was, with folders that belong to nothing, or as it is to be.
+func (c *Controller) extend(ctx context.Context, t *TopicState, places [][]int32) error {
+	old := len(t.Partitions)
+	shards, err := c.takeShards(ctx, len(places))
+	if err != nil {
+		return err
+	}
+	t.add(places, shards)
 	err = c.prepareAll(ctx, t, old)
 	if err == nil {
 		err = c.write(ctx, topicRecord(t, false))
@@ -177,7 +234,7 @@ func (c *Controller) mutable(name string) (*TopicState, error) {
 		return nil, fmt.Errorf("%w: topic %q", ErrUnknownTopic, name)
 	}
 	if t.Internal {
-		return nil, fmt.Errorf("%w: topic %q is internal", ErrInvalidConfig, name)
+		return nil, fmt.Errorf("%w: topic %q is internal", ErrInvalidTopic, name)
 	}
 	return t, nil
 }
@@ -267,7 +324,11 @@ func (c *Controller) addPartitions(ctx context.Context, q addPartitionsRequest) 
 			return fmt.Errorf("%w: topic %q has %d, asked for are %d: give the new total, at most %d", ErrInvalidPartitions, q.Name, old, q.Total, MaxPartitions)
 		}
 		more = *t
-		return c.extend(ctx, &more, q.Total, t.replicas())
+		places, err := c.place(q.Total-old, t.replicas())
+		if err != nil {
+			return fmt.Errorf("topic %q: %w", q.Name, err)
+		}
+		return c.extend(ctx, &more, places)
 	})
 	if err == nil {
 		c.kickOff(ctx, more.Partitions[old:])
