@@ -483,6 +483,9 @@ func (n *Node) Nodes() []NodeState { return n.Controller.Nodes() }
 // Reachable says whether a connection to a node stands; this node itself always is.
 func (n *Node) Reachable(id int32) bool { return n.Host.reachable(id) }
 
+// Alive says whether a node belongs to the cluster and can be reached; this node itself always can.
+func (n *Node) Alive(id int32) bool { return n.Controller.knows(id) && n.Host.reachable(id) }
+
 // Traffic is how many bytes went to and came from other nodes.
 func (n *Node) Traffic() (sent, received uint64) {
 	if n.peers == nil {

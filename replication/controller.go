@@ -42,6 +42,8 @@ type Controller struct {
 	moved    chan struct{}             // told when it moves; has room for one
 	router   *Router
 
+	version atomic.Uint64 // changes with every change that Changed tells of
+
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
@@ -216,6 +218,7 @@ func (c *Controller) Router() *Router { return c.router }
 
 // changedLocked wakes those who wait for the view or the replicas.
 func (c *Controller) changedLocked() {
+	c.version.Add(1)
 	close(c.mu.changed)
 	c.mu.changed = make(chan struct{})
 }
@@ -225,6 +228,18 @@ func (c *Controller) Changed() <-chan struct{} {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.mu.changed
+}
+
+// Version is another number after every change that Changed tells of.
+func (c *Controller) Version() uint64 { return c.version.Load() }
+
+// MetadataLeader is the node that leads the metadata, and so decides, and its epoch, as far as known here; 0 and 0 while nobody is known to.
+func (c *Controller) MetadataLeader() (node int32, epoch int32) {
+	replica, term, ok := c.host.guard.leader(metadataShard)
+	if !ok || replica == 0 || term > maxEpoch {
+		return 0, 0
+	}
+	return nodeOf(replica), int32(term)
 }
 
 // await waits until holds, which is called under the lock, says so.

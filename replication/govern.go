@@ -45,6 +45,7 @@ func (c *Controller) govern() {
 		}
 		c.host.addresses(c.everyNode())
 		c.reportLost(c.ctx)
+		c.tellEndpoints(c.ctx)
 		if _, ok := c.leaderNode(); ok {
 			led = time.Now()
 		}

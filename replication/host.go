@@ -76,6 +76,8 @@ type HostConfig struct {
 
 	// Address is where other nodes reach this one, Rack where it stands. Both are told to the cluster.
 	Address, Rack string
+	// Endpoints are where this node serves clients, as far as known when it is opened: Controller.SetEndpoints changes them. They are told to the cluster.
+	Endpoints []Endpoint
 
 	peers     *peers        // nil: a node alone
 	bootID    string        // of the machine; empty: as the system says
@@ -139,6 +141,7 @@ type Host struct {
 	handlers   sync.Map // requestKind -> requestHandler
 	pulls      atomic.Pointer[pullHandler]
 	calls      calls
+	listeners  atomic.Pointer[[]Endpoint]
 	catchUps   *catchUps
 	peerStates peerWatchers
 	leadership leadershipWatchers
@@ -176,6 +179,7 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 		elections: newElections(), keeper: keeper{wake: make(chan struct{}, 1)}, isr: newISR(), failover: newFailover(),
 		ctx: ctx, cancel: cancel, campaignWake: make(chan struct{}, 1), done: make(chan struct{}),
 	}
+	h.setEndpoints(cfg.Endpoints)
 	h.cfg.FS = timedFS{cfg.FS, &h.syncs}
 	h.db = &logDB{host: h}
 	h.catchUps = newCatchUps()

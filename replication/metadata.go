@@ -33,6 +33,8 @@ type metadataValue struct {
 	Rack    string `json:"rack,omitempty"`
 	Mode    string `json:"mode,omitempty"`
 
+	Endpoints []Endpoint `json:"endpoints,omitempty"`
+
 	// kinds producer-ids and shards
 	Next int64 `json:"next,omitempty"`
 }
@@ -83,6 +85,7 @@ func topicRecord(t *TopicState, deleted bool) metadataRecord {
 func nodeRecord(n NodeState) metadataRecord {
 	return metadataRecord{key: fmt.Sprintf("%s/%d", kindNode, n.ID), val: metadataValue{
 		Version: metadataVersion, Kind: kindNode, Node: n.ID, Dir: hex.EncodeToString(n.Dir[:]), Address: n.Address, Rack: n.Rack, Mode: n.Mode.String(),
+		Endpoints: n.Endpoints,
 	}}
 }
 

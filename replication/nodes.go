@@ -19,6 +19,8 @@ type registration struct {
 	Holds   uint64 `json:"holds,omitempty"` // its replica of the metadata, 0 when it has none
 	Lost    uint64 `json:"lost,omitempty"`  // the one that it had and that is damaged
 	Stays   bool   `json:"stays,omitempty"` // that one takes part until it is removed
+
+	Endpoints []Endpoint `json:"endpoints,omitempty"`
 }
 
 // registered is what it is told.
@@ -28,7 +30,7 @@ type registered struct {
 }
 
 func (h *Host) registration() registration {
-	r := registration{ID: h.cfg.Node.ID, Dir: hex.EncodeToString(h.cfg.Node.Dir[:]), Address: h.cfg.Address, Rack: h.cfg.Rack}
+	r := registration{ID: h.cfg.Node.ID, Dir: hex.EncodeToString(h.cfg.Node.Dir[:]), Address: h.cfg.Address, Rack: h.cfg.Rack, Endpoints: h.endpoints()}
 	if p := h.claimed(metadataShard); p != nil {
 		r.Holds = p.spec.Replica
 	}
@@ -41,7 +43,7 @@ func (c *Controller) register(ctx context.Context) error {
 	n, ok := c.mu.nodes[c.host.cfg.Node.ID]
 	c.mu.RUnlock()
 	me := c.host.cfg
-	if ok && n.Dir == me.Node.Dir && n.Address == me.Address && n.Rack == me.Rack && n.Mode != NodeRemoved {
+	if ok && n.Dir == me.Node.Dir && n.Address == me.Address && n.Rack == me.Rack && slices.Equal(n.Endpoints, c.host.endpoints()) && n.Mode != NodeRemoved {
 		return nil
 	}
 	_, err := ask(ctx, c, "register", c.host.registration(), (*Controller).registerNode)
@@ -50,8 +52,8 @@ func (c *Controller) register(ctx context.Context) error {
 
 func (c *Controller) registerNode(ctx context.Context, q registration) (out registered, err error) {
 	err = c.decide(ctx, func(ctx context.Context) error {
-		n := NodeState{ID: q.ID, Address: q.Address, Rack: q.Rack}
-		if err := decodeID(&n.Dir, q.Dir); err != nil {
+		n := NodeState{ID: q.ID, Address: q.Address, Rack: q.Rack, Endpoints: q.Endpoints}
+		if err := cmpError(decodeID(&n.Dir, q.Dir), checkEndpoints(q.Endpoints)); err != nil {
 			return err
 		}
 		if n.ID < 1 {
@@ -82,7 +84,7 @@ func (c *Controller) registerNode(ctx context.Context, q registration) (out regi
 		case known && old.Mode != NodeRemoved:
 			n.Mode = old.Mode
 		}
-		if !known || old != n {
+		if !known || !old.equal(&n) {
 			records = append(records, nodeRecord(n))
 		}
 		if r := c.metadataFor(n.ID, records); r.key != "" {

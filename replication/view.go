@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"sort"
 )
 
@@ -33,6 +34,12 @@ type NodeState struct {
 	Address string   // where it was last; empty for a node without a network
 	Rack    string
 	Mode    NodeMode
+	// Endpoints are where it serves clients.
+	Endpoints []Endpoint
+}
+
+func (n *NodeState) equal(o *NodeState) bool {
+	return n.ID == o.ID && n.Dir == o.Dir && n.Address == o.Address && n.Rack == o.Rack && n.Mode == o.Mode && slices.Equal(n.Endpoints, o.Endpoints)
 }
 
 // NodeMode is what a node is for.
@@ -136,7 +143,7 @@ func (v *view) replaceShards(t *TopicState) {
 }
 
 func (v *view) applyNode(m *metadataValue) error {
-	n := NodeState{ID: m.Node, Address: m.Address, Rack: m.Rack}
+	n := NodeState{ID: m.Node, Address: m.Address, Rack: m.Rack, Endpoints: m.Endpoints}
 	if err := decodeID(&n.Dir, m.Dir); err != nil {
 		return fmt.Errorf("node %d: %w", m.Node, err)
 	}
