@@ -178,7 +178,7 @@ func metadataSettings() Settings {
 }
 
 func metadataConfig() map[string]string {
-	return map[string]string{"retention.ms": "-1", "segment.bytes": "16777216"}
+	return map[string]string{"retention.ms": "-1", "segment.bytes": "16777216", "max.message.bytes": "8388608"}
 }
 
 func metadataSpec(replica uint64) PartitionSpec {

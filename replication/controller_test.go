@@ -225,14 +225,14 @@ func TestTopicRefused(t *testing.T) {
 		{"alter: bad value beside a good one", k.c.AlterTopic(ctx, "my.topic", map[string]string{"retention.bytes": "5", "flush.ms": "x"}, nil), ErrInvalidConfig, "flush.ms"},
 		{"alter: unknown key", k.c.AlterTopic(ctx, "my.topic", map[string]string{"colour": "red"}, []string{"retention.ms"}), ErrInvalidConfig, "colour"},
 		{"alter: unknown topic", k.c.AlterTopic(ctx, "nope", nil, nil), ErrUnknownTopic, "nope"},
-		{"alter: internal", k.c.AlterTopic(ctx, MetadataTopic, map[string]string{"retention.ms": "1"}, nil), ErrInvalidConfig, "internal"},
+		{"alter: internal", k.c.AlterTopic(ctx, MetadataTopic, map[string]string{"retention.ms": "1"}, nil), ErrInvalidTopic, "internal"},
 		{"as many partitions", k.c.AddPartitions(ctx, "my.topic", 2), ErrInvalidPartitions, "has 2"},
 		{"fewer partitions", k.c.AddPartitions(ctx, "my.topic", 1), ErrInvalidPartitions, "has 2"},
 		{"partitions beyond the bound", k.c.AddPartitions(ctx, "my.topic", MaxPartitions+1), ErrInvalidPartitions, "at most 10000"},
 		{"partitions of an unknown topic", k.c.AddPartitions(ctx, "nope", 9), ErrUnknownTopic, "nope"},
-		{"partitions of an internal one", k.c.AddPartitions(ctx, MetadataTopic, 9), ErrInvalidConfig, "internal"},
+		{"partitions of an internal one", k.c.AddPartitions(ctx, MetadataTopic, 9), ErrInvalidTopic, "internal"},
 		{"delete: unknown", k.c.DeleteTopic(ctx, "nope"), ErrUnknownTopic, "nope"},
-		{"delete: internal", k.c.DeleteTopic(ctx, MetadataTopic), ErrInvalidConfig, "internal"},
+		{"delete: internal", k.c.DeleteTopic(ctx, MetadataTopic), ErrInvalidTopic, "internal"},
 	} {
 		if !errors.Is(c.err, c.want) || !strings.Contains(c.err.Error(), c.says) {
 			t.Errorf("%s: %v", c.what, c.err)

@@ -14,7 +14,7 @@ var errorCodes = []struct {
 	code uint16
 	err  error
 }{
-	{26, ErrInvalidAssignment}, // with the error that says why
+	{26, ErrInvalidAssignment},            // with the error that says why
 	{22, ErrNotEnoughReplicasAfterAppend}, // an ErrAmbiguous too
 	{1, ErrAmbiguous},
 	{2, ErrNotLeader},

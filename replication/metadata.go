@@ -35,6 +35,11 @@ type metadataValue struct {
 
 	Endpoints []Endpoint `json:"endpoints,omitempty"`
 
+	// kind entry; one that is deleted has no value
+	EntryKind string `json:"entry-kind,omitempty"`
+	EntryKey  []byte `json:"entry-key,omitempty"`
+	Value     []byte `json:"value,omitempty"`
+
 	// kinds producer-ids and shards
 	Next int64 `json:"next,omitempty"`
 }
@@ -58,6 +63,7 @@ const (
 	kindNode        = "node"
 	kindProducerIDs = "producer-ids"
 	kindShards      = "shards"
+	kindEntry       = "entry"
 )
 
 func topicRecord(t *TopicState, deleted bool) metadataRecord {

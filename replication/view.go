@@ -19,6 +19,7 @@ type view struct {
 	nextShard uint64 // first shard id that is in no block
 	nextBlock int64  // first producer id that is in no block
 	recorded  bool   // a record says where the metadata's own replicas are
+	entries   map[string]*entrySet
 }
 
 // shardRef is whose shard it is.
@@ -60,7 +61,7 @@ func (m NodeMode) String() string { return nodeModeNames[m] }
 func newView() view {
 	return view{
 		topics: map[string]*TopicState{}, byID: map[[16]byte]string{}, byShard: map[uint64]shardRef{}, deleted: map[uint64]bool{},
-		nodes: map[int32]NodeState{}, nextShard: firstTopicShard,
+		nodes: map[int32]NodeState{}, nextShard: firstTopicShard, entries: map[string]*entrySet{},
 	}
 }
 
@@ -80,6 +81,9 @@ func (v *view) apply(key, value []byte) error {
 		return v.applyNode(&m)
 	case kindProducerIDs:
 		v.nextBlock = max(v.nextBlock, m.Next)
+		return nil
+	case kindEntry:
+		v.applyEntry(&m)
 		return nil
 	case kindShards:
 		v.nextShard = max(v.nextShard, uint64(max(m.Next, 0)))
