@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 
 	"github.com/billetlog/billet/replication"
 	"github.com/billetlog/billet/transport/kafka"
@@ -16,6 +17,9 @@ type Options struct {
 	Router *replication.Router
 	// Self is the node's id.
 	Self int32
+	// TopicDefaults are settings for topics that clients make and that do not say
+	// otherwise.
+	TopicDefaults map[string]string
 	// Logger gets what an operator may want to know. Default: nobody.
 	Logger *slog.Logger
 }
@@ -29,6 +33,10 @@ type Broker struct {
 	logger     *slog.Logger
 
 	endpoints []kafka.Endpoint
+
+	life    context.Context // ends with Close
+	endLife context.CancelFunc
+	changes sync.WaitGroup // under way, also those that nobody waits for any more
 }
 
 // Open makes the broker of a node.
@@ -39,7 +47,9 @@ func Open(opts Options) (*Broker, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Broker{opts: opts, node: opts.Node, controller: opts.Node.Controller, router: opts.Router, logger: opts.Logger}, nil
+	b := &Broker{opts: opts, node: opts.Node, controller: opts.Node.Controller, router: opts.Router, logger: opts.Logger}
+	b.life, b.endLife = context.WithCancel(context.Background())
+	return b, nil
 }
 
 // Announce tells the cluster where clients reach this node.
@@ -49,7 +59,10 @@ func (b *Broker) Announce(_ context.Context, endpoints []kafka.Endpoint) error {
 }
 
 // Close ends what the broker runs. Nobody calls it any more.
-func (b *Broker) Close() {}
+func (b *Broker) Close() {
+	b.endLife()
+	b.changes.Wait()
+}
 
 // Self is this node's id.
 func (b *Broker) Self() int32 { return b.opts.Self }

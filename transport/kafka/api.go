@@ -12,8 +12,9 @@ type api struct {
 	// Versions min to max are served and, unless advertisedMin says otherwise,
 	// advertised.
 	min, max int16
-	// advertisedMin is the lowest version that clients are told, when that is below
-	// min: there are clients that take it for something else.
+	// advertisedMin is the lowest version that clients are told, when that is another one.
+	// Below min: there are clients that take it for something else. Above: nobody
+	// needs the older ones, and Kafka has them no more.
 	advertisedMin int16
 	// early says that it is taken before the client has proved who it is.
 	early bool
@@ -33,7 +34,12 @@ func dataAPIs() []api { return nil }
 func groupAPIs() []api { return nil }
 
 // adminAPIs change and describe the cluster.
-func adminAPIs() []api { return nil }
+func adminAPIs() []api {
+	return []api{
+		serve(kmsg.CreateTopics, 0, 7, (*call).createTopics).advertised(2),
+		serve(kmsg.DeleteTopics, 0, 6, (*call).deleteTopics).advertised(1),
+	}
+}
 
 // sessionAPIs are about the connection itself.
 func sessionAPIs() []api {
@@ -51,6 +57,12 @@ func serve[Q kmsg.Request](key kmsg.Key, min, max int16, f func(*call, Q) kmsg.R
 // beforeAuth makes the request one that is taken from clients nobody knows yet.
 func (a api) beforeAuth() api {
 	a.early = true
+	return a
+}
+
+// advertised sets the lowest version that clients are told.
+func (a api) advertised(min int16) api {
+	a.advertisedMin = min
 	return a
 }
 

@@ -38,6 +38,8 @@ type Broker interface {
 	Leader(topic string, number int32) (node, epoch int32)
 	// NewProducerID returns an id that no producer of the cluster ever had.
 	NewProducerID(ctx context.Context) (id int64, epoch int16, err error)
+
+	Admin
 }
 
 // Node is a node as clients of one listener reach it.

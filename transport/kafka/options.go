@@ -23,6 +23,10 @@ type Options struct {
 	// DefaultPartitions is how many partitions a topic gets whose maker does not say,
 	// Kafka's num.partitions: 1 by default.
 	DefaultPartitions int
+	// ClampReplicationFactor gives a topic as many replicas as there are nodes where its
+	// maker asks for more, as tools made for three nodes do. By default that is refused,
+	// as in Kafka.
+	ClampReplicationFactor bool
 
 	// RequestBytesMax bounds a request: 100 MiB, Kafka's socket.request.max.bytes.
 	// EarlyRequestBytesMax bounds it while the client is not known: 64 KiB.

@@ -1,0 +1,103 @@
+package kafka
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/billetlog/billet/internal/kerr"
+)
+
+// NewTopic is a topic to be made.
+type NewTopic struct {
+	Name string
+	// Partitions and Replicas are -1 for the node's defaults.
+	Partitions, Replicas int
+	// ClampReplicas makes as many replicas as there are nodes that can have one where
+	// Replicas asks for more.
+	ClampReplicas bool
+	// Config has the settings that were given.
+	Config map[string]string
+}
+
+// ConfigEntry is a setting of a topic or a node.
+type ConfigEntry struct {
+	Name, Value, Default string
+	// Set says that it was given, for this topic, or for this node at its start.
+	Set       bool
+	Type      kmsg.ConfigType
+	Doc       string
+	ReadOnly  bool
+	Sensitive bool
+}
+
+// Admin changes and describes topics and nodes. With validateOnly everything is checked
+// and nothing done. Changes return when they are decided and seen on this node; when ctx
+// ends before they go on, and are made.
+type Admin interface {
+	// CreateTopic makes a topic. Errors: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS,
+	// INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_CONFIG.
+	CreateTopic(ctx context.Context, t NewTopic, validateOnly bool) (Topic, error)
+	// DeleteTopic deletes a topic: that of the name, if it has the id or the id is zero.
+	// Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION when it is internal.
+	DeleteTopic(ctx context.Context, name string, id TopicID) error
+	// NewTopicConfig lists the settings that a topic made with config has.
+	NewTopicConfig(config map[string]string) []ConfigEntry
+}
+
+// The names of what there is one of, for access rules.
+const clusterName = "kafka-cluster"
+
+// adminParallel bounds the topics of one request that are worked on at one time.
+const adminParallel = 16
+
+// each calls f for 0 to n-1, several at a time, and waits for all.
+func each(n int, f func(i int)) {
+	var running sync.WaitGroup
+	room := make(chan struct{}, adminParallel)
+	for i := range n {
+		room <- struct{}{}
+		running.Go(func() {
+			defer func() { <-room }()
+			f(i)
+		})
+	}
+	running.Wait()
+}
+
+// adminTimeoutMin is how long a change is waited for at least. A client that gives no
+// time wants it made nevertheless.
+const adminTimeoutMin = time.Second
+
+// within is the context of a change that is answered in a given time.
+func (c *call) within(millis int32) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(c.ctx, max(time.Duration(millis)*time.Millisecond, adminTimeoutMin))
+}
+
+// repeated tells which of the keys are there more than once.
+func repeated[T any, K comparable](list []T, key func(*T) K) map[K]bool {
+	count := make(map[K]int, len(list))
+	for i := range list {
+		count[key(&list[i])]++
+	}
+	more := map[K]bool{}
+	for k, n := range count {
+		if n > 1 {
+			more[k] = true
+		}
+	}
+	return more
+}
+
+// mayOnTopic says whether the client may do something to a topic, by a rule on topics or
+// by one on the cluster.
+func (c *call) mayOnTopic(op kmsg.ACLOperation, name string) bool {
+	return c.allowed(op, kmsg.ACLResourceTypeCluster, clusterName) || c.allowed(op, kmsg.ACLResourceTypeTopic, name)
+}
+
+// notForYou is the answer about a topic that somebody may not touch.
+func notForYou() error {
+	return kerr.Errorf(kerr.TOPIC_AUTHORIZATION_FAILED, "no access rule allows this on the topic")
+}
