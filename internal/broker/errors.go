@@ -8,6 +8,7 @@ import (
 	"github.com/billetlog/billet/internal/kerr"
 	"github.com/billetlog/billet/replication"
 	"github.com/billetlog/billet/segment"
+	"github.com/billetlog/billet/transport/kafka"
 )
 
 // wireCodes gives errors from below the codes that Kafka's clients know. The first that
@@ -20,7 +21,6 @@ var wireCodes = []struct {
 	{replication.ErrAmbiguous, kerr.REQUEST_TIMED_OUT},
 	{replication.ErrNotEnoughReplicas, kerr.NOT_ENOUGH_REPLICAS},
 	{replication.ErrNotLeader, kerr.NOT_LEADER_OR_FOLLOWER},
-	{replication.ErrBusy, kerr.NOT_LEADER_OR_FOLLOWER},
 	{replication.ErrOutOfOrderSequence, kerr.OUT_OF_ORDER_SEQUENCE_NUMBER},
 	{replication.ErrProducerFenced, kerr.INVALID_PRODUCER_EPOCH},
 	{replication.ErrInvalidTimestamp, kerr.INVALID_TIMESTAMP},
@@ -53,6 +53,9 @@ func wireError(err error) error {
 	var told *kerr.Error
 	if err == nil || errors.As(err, &told) {
 		return err
+	}
+	if errors.Is(err, replication.ErrBusy) {
+		return kafka.ErrBusy
 	}
 	for i := range wireCodes {
 		if errors.Is(err, wireCodes[i].err) {

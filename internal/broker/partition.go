@@ -22,6 +22,9 @@ func (b *Broker) Partition(topic string, number int32) (kafka.Partition, error) 
 	return nil, kerr.Errorf(kerr.UNKNOWN_TOPIC_OR_PARTITION, "there is no partition %d of topic %q", number, topic)
 }
 
+// Internal says that clients do not write to it.
+func (p partition) Internal() bool { return p.Spec().Internal }
+
 // Offsets tells where the replica stands.
 func (p partition) Offsets() kafka.Offsets {
 	o := kafka.Offsets{Epoch: p.Epoch(), Start: p.StartOffset()}
@@ -58,6 +61,20 @@ func (p partition) OffsetForTime(ts int64) (offset, timestamp int64, ok bool, er
 	offset, timestamp, ok, err = p.Partition.OffsetForTime(ts)
 	return offset, timestamp, ok, wireError(err)
 }
+
+// EpochAt is the epoch in which the record with the offset was appended.
+func (p partition) EpochAt(offset int64) int32 {
+	c := p.Partition.NewCursor()
+	defer c.Close()
+	b, err := c.Read(nil, offset, batch.HeaderSize)
+	if err != nil || len(b) < batch.HeaderSize {
+		return noEpoch
+	}
+	return batch.Batch(b).LeaderEpoch()
+}
+
+// noEpoch stands for an epoch that is not known.
+const noEpoch = -1
 
 // cursor reads a partition.
 type cursor struct{ *replication.Cursor }

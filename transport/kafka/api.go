@@ -28,7 +28,15 @@ func apis() []api {
 }
 
 // dataAPIs produce and read.
-func dataAPIs() []api { return nil }
+func dataAPIs() []api {
+	return []api{
+		{key: kmsg.Produce, min: produceMin, max: produceMax, handle: (*call).produce},
+		serve(kmsg.Fetch, fetchMin, fetchMax, (*call).fetch),
+		serve(kmsg.ListOffsets, 0, 6, (*call).listOffsets),
+		serve(kmsg.Metadata, 0, 12, (*call).metadata),
+		serve(kmsg.InitProducerID, 0, 5, (*call).initProducerID),
+	}
+}
 
 // groupAPIs are those of coordinators.
 func groupAPIs() []api { return nil }

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 
 	"github.com/billetlog/billet/internal/batch"
 )
@@ -67,8 +68,14 @@ type PartitionState struct {
 	Replicas, InSync, Offline []int32
 }
 
+// ErrBusy says that a partition has too much in flight: nothing was appended, and what
+// Notify tells is a time to try again.
+var ErrBusy = errors.New("kafka: the partition has too much in flight")
+
 // Partition is this node's replica of a partition. Methods are safe for concurrent use.
 type Partition interface {
+	// Internal says that clients do not write to it.
+	Internal() bool
 	// Offsets tells where it stands.
 	Offsets() Offsets
 	// Check refuses a batch that a client sent and that may not be appended: its bytes,
@@ -77,7 +84,8 @@ type Partition interface {
 	Check(b batch.Batch) error
 	// Append gives the batch its offset and stores it. It waits for nobody's disk and
 	// does not keep b. done is called once, from another goroutine or before Append
-	// returns, and must not block. acks is Kafka's: -1, 0 or 1.
+	// returns, and must not block. acks is Kafka's: -1, 0 or 1. That there is no room,
+	// ErrBusy, done is told before Append returns.
 	Append(b batch.Batch, acks int16, done func(Appended))
 	// NewCursor makes a reader of committed batches, which costs nothing before its
 	// first Read.
@@ -88,6 +96,9 @@ type Partition interface {
 	// OffsetForTime finds the first committed record whose timestamp is ts or later.
 	// ok is false when there is none.
 	OffsetForTime(ts int64) (offset, timestamp int64, ok bool, err error)
+	// EpochAt is the epoch in which the record with the offset was appended, -1 when it
+	// is not known.
+	EpochAt(offset int64) int32
 }
 
 // Offsets is where a replica stands.

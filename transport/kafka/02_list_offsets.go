@@ -1,0 +1,110 @@
+package kafka
+
+import (
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/billetlog/billet/internal/kerr"
+)
+
+// What a ListOffsets request can ask for in the place of a time.
+const (
+	latestOffset   = -1
+	earliestOffset = -2
+)
+
+// ListOffsets, versions 0 to 6, where a partition is led. A time finds the first record
+// that is as late or later, inside a compressed batch too. There are no transactions, so
+// that both isolation levels see up to the high watermark. Version 0 lists the end and
+// the start, or what a time finds.
+func (c *call) listOffsets(q *kmsg.ListOffsetsRequest) kmsg.Response {
+	r := q.ResponseKind().(*kmsg.ListOffsetsResponse)
+	for i := range q.Topics {
+		topic := kmsg.NewListOffsetsResponseTopic()
+		topic.Topic = q.Topics[i].Topic
+		allowed := c.allowed(kmsg.ACLOperationDescribe, kmsg.ACLResourceTypeTopic, topic.Topic)
+		for j := range q.Topics[i].Partitions {
+			l := offsetLookup{q: &q.Topics[i].Partitions[j], version: q.Version, isolation: q.IsolationLevel}
+			l.r = kmsg.NewListOffsetsResponseTopicPartition()
+			l.r.Partition = l.q.Partition
+			l.r.OldStyleOffsets = []int64{}
+			if allowed {
+				l.r.ErrorCode, _ = c.code(l.look(c.broker(), topic.Topic))
+			} else {
+				l.r.ErrorCode = kerr.TOPIC_AUTHORIZATION_FAILED
+			}
+			topic.Partitions = append(topic.Partitions, l.r)
+		}
+		r.Topics = append(r.Topics, topic)
+	}
+	return r
+}
+
+// offsetLookup answers for one partition.
+type offsetLookup struct {
+	q         *kmsg.ListOffsetsRequestTopicPartition
+	r         kmsg.ListOffsetsResponseTopicPartition
+	version   int16
+	isolation int8
+}
+
+func (l *offsetLookup) look(b Broker, topic string) error {
+	p, err := b.Partition(topic, l.q.Partition)
+	if err != nil {
+		return err
+	}
+	at := p.Offsets()
+	if err := at.led(l.q.CurrentLeaderEpoch); err != nil {
+		return err
+	}
+	end := at.HighWatermark
+	if l.isolation == readCommitted {
+		end = at.LastStable
+	}
+	if l.version == 0 {
+		return l.lookOld(p, at.Start, end)
+	}
+	switch l.q.Timestamp {
+	case latestOffset:
+		l.r.Offset, l.r.LeaderEpoch = end, at.Epoch
+	case earliestOffset:
+		l.r.Offset, l.r.LeaderEpoch = at.Start, p.EpochAt(at.Start)
+	default:
+		if l.q.Timestamp < 0 {
+			return kerr.Errorf(kerr.UNSUPPORTED_VERSION, "no offset is known by %d", l.q.Timestamp)
+		}
+		return l.found(p, func() (int64, int64, bool, error) { return p.OffsetForTime(l.q.Timestamp) })
+	}
+	return nil
+}
+
+// found answers with what a search brings: -1 when that is nothing.
+func (l *offsetLookup) found(p Partition, search func() (offset, timestamp int64, ok bool, err error)) error {
+	offset, timestamp, ok, err := search()
+	if err != nil || !ok {
+		return err
+	}
+	l.r.Offset, l.r.Timestamp, l.r.LeaderEpoch = offset, timestamp, p.EpochAt(offset)
+	return nil
+}
+
+// lookOld answers as version 0 does: with offsets, newest first.
+func (l *offsetLookup) lookOld(p Partition, start, end int64) error {
+	offsets := []int64{end}
+	switch {
+	case l.q.Timestamp == earliestOffset:
+		offsets = []int64{start}
+	case l.q.Timestamp != latestOffset:
+		offset, _, ok, err := p.OffsetForTime(l.q.Timestamp)
+		if err != nil {
+			return err
+		}
+		if ok {
+			offsets = []int64{offset}
+		}
+	}
+	if last := offsets[len(offsets)-1]; last > start {
+		offsets = append(offsets, start)
+	}
+	l.r.OldStyleOffsets = offsets[:min(len(offsets), max(int(l.q.MaxNumOffsets), 0))]
+	return nil
+}
