@@ -14,7 +14,7 @@ func (c *call) describeGroups(q *kmsg.DescribeGroupsRequest) kmsg.Response {
 			one := taken[0]
 			taken = taken[1:]
 			if q.IncludeAuthorizedOperations {
-				one.AuthorizedOperations = c.groupOperations(name)
+				one.AuthorizedOperations = c.operations(kmsg.ACLResourceTypeGroup, name)
 			}
 			r.Groups = append(r.Groups, one)
 			continue

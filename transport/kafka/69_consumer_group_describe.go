@@ -20,7 +20,7 @@ func (c *call) consumerGroupDescribe(q *kmsg.ConsumerGroupDescribeRequest) kmsg.
 		if len(taken) > 0 && c.mayUse(kmsg.ACLOperationDescribe, name) {
 			one, taken = taken[0], taken[1:]
 			if q.IncludeAuthorizedOperations {
-				one.AuthorizedOperations = c.groupOperations(name)
+				one.AuthorizedOperations = c.operations(kmsg.ACLResourceTypeGroup, name)
 			}
 			if !c.mayDescribeAll(one.Members) {
 				one.ErrorCode, one.Members = kerr.TOPIC_AUTHORIZATION_FAILED, nil

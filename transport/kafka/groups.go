@@ -40,21 +40,5 @@ func (c *call) mayTopic(op kmsg.ACLOperation, topic string) bool {
 	return c.allowed(op, kmsg.ACLResourceTypeTopic, topic)
 }
 
-// groupOperationsKnown are the operations that groups have.
-var groupOperationsKnown = []kmsg.ACLOperation{
-	kmsg.ACLOperationRead, kmsg.ACLOperationDelete, kmsg.ACLOperationDescribe,
-	kmsg.ACLOperationDescribeConfigs, kmsg.ACLOperationAlterConfigs,
-}
-
-// groupOperations is what the client may do with a group, a bit for each operation.
-func (c *call) groupOperations(group string) (bits int32) {
-	for _, op := range groupOperationsKnown {
-		if c.mayUse(op, group) {
-			bits |= 1 << op
-		}
-	}
-	return bits
-}
-
 // groupDenied is the code for a group that the client must not use.
 const groupDenied = kerr.GROUP_AUTHORIZATION_FAILED
