@@ -12,6 +12,8 @@ import (
 // tlsFiles is what the certificate files held when they were last good.
 type tlsFiles struct {
 	opts TLSOptions
+	// optionalCA allows for no CAFile: then there is no pool.
+	optionalCA bool
 
 	mu struct {
 		sync.Mutex
@@ -32,6 +34,9 @@ type stamp struct {
 	modified time.Time
 	size     int64
 }
+
+// caFile is the place of CAFile in names.
+const caFile = 2
 
 func (f *tlsFiles) names() [3]string {
 	return [3]string{f.opts.CertFile, f.opts.KeyFile, f.opts.CAFile}
@@ -82,6 +87,9 @@ func (f *tlsFiles) reload() error {
 func (f *tlsFiles) load() (tlsMaterial, error) {
 	var data [3][]byte
 	for i, name := range f.names() {
+		if name == "" && i == caFile && f.optionalCA {
+			continue
+		}
 		b, err := os.ReadFile(name)
 		if err != nil {
 			return tlsMaterial{}, err
@@ -92,8 +100,11 @@ func (f *tlsFiles) load() (tlsMaterial, error) {
 	if err != nil {
 		return tlsMaterial{}, fmt.Errorf("%s and %s: %w", f.opts.CertFile, f.opts.KeyFile, err)
 	}
+	if data[caFile] == nil {
+		return tlsMaterial{cert: cert}, nil
+	}
 	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(data[2]) {
+	if !pool.AppendCertsFromPEM(data[caFile]) {
 		return tlsMaterial{}, fmt.Errorf("%s: no certificate in it", f.opts.CAFile)
 	}
 	return tlsMaterial{cert, pool}, nil
