@@ -59,7 +59,7 @@ var table = []row{
 		others: []string{"github.com/cespare/xxhash/v2"}},
 	{folder: "transport/kafka",
 		ours:       []string{"transport", "internal/batch", "internal/invariants", "internal/kerr"},
-		others:     []string{"github.com/twmb/franz-go/pkg/kmsg", "golang.org/x/sync", "golang.org/x/sys"},
+		others:     []string{"github.com/twmb/franz-go/pkg/kmsg", "github.com/xdg-go/scram", "golang.org/x/sync", "golang.org/x/sys"},
 		testOurs:   []string{"internal/..."},
 		testOthers: []string{"github.com/twmb/franz-go"}},
 	{folder: "internal/batch",

@@ -24,6 +24,11 @@ var clientName = regexp.MustCompile(`^[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?
 // protocol (KIP-848) is there.
 func (c *call) apiVersions(q *kmsg.ApiVersionsRequest) kmsg.Response {
 	r := q.ResponseKind().(*kmsg.ApiVersionsResponse)
+	if c.conn.session.exchange != nil {
+		r.ErrorCode = kerr.ILLEGAL_SASL_STATE
+		c.conn.session.deny("ApiVersions in the middle of an exchange")
+		return r
+	}
 	if q.Version >= 3 && !(isClientName(q.ClientSoftwareName) && isClientName(q.ClientSoftwareVersion)) {
 		r.ErrorCode = kerr.INVALID_REQUEST
 		return r

@@ -38,6 +38,9 @@ func dataAPIs() []api {
 	}
 }
 
+// groupAPIs are those of coordinators.
+func groupAPIs() []api { return nil }
+
 // adminAPIs change and describe the cluster.
 func adminAPIs() []api {
 	return []api{
@@ -49,7 +52,14 @@ func adminAPIs() []api {
 // sessionAPIs are about the connection itself.
 func sessionAPIs() []api {
 	return []api{
+		serve(kmsg.SASLHandshake, 0, 1, (*call).saslHandshake).beforeAuth(),
 		serve(kmsg.ApiVersions, 0, 4, (*call).apiVersions).beforeAuth(),
+		serve(kmsg.DescribeACLs, 0, 3, (*call).describeACLs),
+		serve(kmsg.CreateACLs, 0, 3, (*call).createACLs),
+		serve(kmsg.DeleteACLs, 0, 3, (*call).deleteACLs),
+		serve(kmsg.SASLAuthenticate, 0, 2, (*call).saslAuthenticate).beforeAuth(),
+		serve(kmsg.DescribeUserSCRAMCredentials, 0, 0, (*call).describeUserScramCredentials),
+		serve(kmsg.AlterUserSCRAMCredentials, 0, 0, (*call).alterUserScramCredentials),
 	}
 }
 

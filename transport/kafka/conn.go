@@ -3,6 +3,7 @@ package kafka
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,121 +11,249 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime/debug"
 	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// The buffers of a connection.
+// The sizes of a connection and of its frames.
 const (
-	readBuffer    = 4 << 10
-	writeKeepMax  = 64 << 10 // a larger buffer is not kept
+	readBuffer    = 1 << 10 // larger requests are read past it
 	frameSizeLen  = 4
 	requestHeader = 8 // key, version, correlation
 	tagsMax       = 64
 )
 
-// errBad marks what a client must not do. Its connection is closed.
-var errBad = errors.New("the client broke the protocol")
+// errBad marks what a client must not do, errBug what is a fault of this package. Both
+// close the connection.
+var (
+	errBad = errors.New("the client broke the protocol")
+	errBug = errors.New("a request met a fault of the server")
+)
 
-// conn is a client's connection. One goroutine reads and carries out requests, another
-// one writes the answers in the same order.
+// conn is a client's connection. One goroutine reads and carries out requests. It writes
+// the answers, too, but for those that come later.
 type conn struct {
 	server   *Server
 	listener *listener
+	raw      net.Conn // below TLS
 	net      net.Conn
 	read     *bufio.Reader
-	answers  chan *answer   // in the order of the requests
+	answers  answerQueue
 	produces sync.WaitGroup // that are not answered yet
 	host     string
+	started  time.Time
+	session  session
 
 	ctx    context.Context
 	cancel context.CancelFunc
 }
 
 func newConn(s *Server, l *listener, nc net.Conn) *conn {
-	c := &conn{server: s, listener: l, net: nc, read: bufio.NewReaderSize(nc, readBuffer), answers: make(chan *answer, s.opts.PipelineMax)}
-	c.host, _, _ = net.SplitHostPort(nc.RemoteAddr().String())
+	c := &conn{server: s, listener: l, raw: nc, net: nc, host: hostOf(nc), started: time.Now()}
+	c.answers.mu.changed.L = &c.answers.mu
 	c.ctx, c.cancel = context.WithCancel(s.ctx)
 	return c
 }
 
-// abort makes the connection end.
-func (c *conn) abort() {
+// hostOf is the address of a client, without its port.
+func hostOf(nc net.Conn) string {
+	host, _, err := net.SplitHostPort(nc.RemoteAddr().String())
+	if err != nil {
+		return nc.RemoteAddr().String()
+	}
+	return host
+}
+
+// abort makes the connection end. TLS would wait to say goodbye.
+func (c *conn) abort(why error) {
+	c.stop(why)
 	c.cancel()
-	_ = c.net.Close()
+	_ = c.raw.Close()
 }
 
 // run serves the client until it goes or has to.
 func (c *conn) run() {
-	written := make(chan error, 1)
-	go func() { written <- c.writeAnswers() }()
-	err := c.readRequests()
-	if c.expected(err) { // it may have sent requests and closed its side
-		close(c.answers)
-		err = <-written
-	} else {
-		c.abort()
-		close(c.answers)
-		<-written
+	err := c.begin()
+	if err == nil {
+		c.read = bufio.NewReaderSize(c.net, readBuffer)
+		err = c.readRequests()
 	}
-	c.abort()
-	if err != nil && !c.expected(err) {
-		c.server.logger.LogAttrs(context.Background(), slog.LevelWarn, "a client's connection was closed",
-			slog.String("listener", c.listener.opts.Name), slog.String("host", c.host), slog.Any("err", err))
+	if errors.Is(err, io.EOF) || errors.Is(err, errDenied) {
+		// It may have sent requests and closed its side, or waits to hear why.
+		err = errors.Join(c.drain(), deniedOnly(err))
 	}
+	c.abort(err)
+	c.answers.writers.Wait()
+	if !c.expected(err) {
+		c.logWarn("a client's connection was closed", slog.Any("err", err))
+	}
+}
+
+// begin makes the handshake of TLS, if there is one, and finds out who the client is as
+// far as that says.
+func (c *conn) begin() error {
+	c.session.begin(len(c.listener.opts.SASL) > 0)
+	if c.listener.opts.TLS == nil {
+		return nil
+	}
+	t := tls.Server(c.raw, c.listener.opts.TLS)
+	c.net = t
+	if err := c.raw.SetDeadline(c.started.Add(c.server.opts.AuthTimeout)); err != nil {
+		return err
+	}
+	if err := t.HandshakeContext(c.ctx); err != nil {
+		return c.handshakeError(err)
+	}
+	if err := c.raw.SetDeadline(time.Time{}); err != nil {
+		return err
+	}
+	if certs := t.ConnectionState().PeerCertificates; len(certs) > 0 {
+		c.session.principal = userPrefix + distinguishedName(certs[0])
+	}
+	return nil
+}
+
+// handshakeError says what a client did that does not speak TLS, or not ours.
+func (c *conn) handshakeError(err error) error {
+	var not tls.RecordHeaderError
+	switch {
+	case errors.As(err, &not) && not.Conn != nil:
+		return fmt.Errorf("%w: this is not TLS, which the listener wants: give the client its TLS settings%s", errBad, guess(not.RecordHeader[:4]))
+	case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed), errors.Is(err, os.ErrDeadlineExceeded):
+		return err
+	}
+	return fmt.Errorf("%w: TLS: %w", errBad, err)
 }
 
 // expected says that an error is how connections end.
 func (c *conn) expected(err error) bool {
-	return err == nil || c.server.ctx.Err() != nil || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) ||
-		errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, errBad)
+	if err == nil || c.server.ctx.Err() != nil {
+		return true
+	}
+	if errors.Is(err, errBad) || errors.Is(err, errBug) || errors.Is(err, errDenied) {
+		return false
+	}
+	var op *net.OpError // such as a reset
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, &op)
+}
+
+func (c *conn) logWarn(message string, attrs ...slog.Attr) {
+	c.log(&c.server.clientLines, slog.LevelWarn, message, attrs)
+}
+
+func (c *conn) logError(message string, attrs ...slog.Attr) {
+	c.log(&c.server.errorLines, slog.LevelError, message, attrs)
+}
+
+func (c *conn) log(limit *lineLimiter, level slog.Level, message string, attrs []slog.Attr) {
+	attrs = append(attrs, slog.String("listener", c.listener.opts.Name), slog.String("host", c.host))
+	c.server.logLimited(limit, level, message, attrs...)
 }
 
 // readRequests takes requests until there is an error.
 func (c *conn) readRequests() error {
 	for {
-		frame, release, err := c.readFrame()
+		f, err := c.readFrame()
 		if err != nil {
 			return err
 		}
-		err = c.request(frame)
-		release()
+		late, err := c.request(f.b)
+		f.release()
 		if err != nil {
 			return err
+		}
+		if late != nil {
+			if err := late(); err != nil {
+				return err
+			}
 		}
 	}
 }
 
-// readFrame reads a request, once there is memory for it. release gives that back; it is
-// called once.
-func (c *conn) readFrame() (frame []byte, release func(), err error) {
-	if err := c.net.SetReadDeadline(time.Now().Add(c.server.opts.IdleTimeout)); err != nil {
-		return nil, nil, err
+// readFrame reads a request, once there is memory for it.
+func (c *conn) readFrame() (*frame, error) {
+	head, key, err := c.readHead()
+	if err != nil {
+		return nil, err
 	}
-	var head [frameSizeLen]byte
-	if _, err := io.ReadFull(c.read, head[:]); err != nil {
-		return nil, nil, err
+	early := !c.session.known()
+	limit, least := c.server.opts.RequestBytesMax, requestHeader
+	if early {
+		limit = c.server.opts.EarlyRequestBytesMax
 	}
-	size := int32(binary.BigEndian.Uint32(head[:]))
-	if size < requestHeader || int64(size) > int64(c.server.opts.RequestBytesMax) {
-		return nil, nil, fmt.Errorf("%w: a request of %d bytes: %d to %d are possible%s", errBad, size, requestHeader, c.server.opts.RequestBytesMax, guess(head[:]))
+	if c.session.bare() {
+		least = 0
 	}
-	if err := c.server.requestMemory.Acquire(c.ctx, int64(size)); err != nil {
-		return nil, nil, net.ErrClosed
+	size := int32(binary.BigEndian.Uint32(head))
+	if int64(size) < int64(least) || int64(size) > int64(limit) {
+		return nil, fmt.Errorf("%w: a request of %d bytes: %d to %d are possible%s", errBad, size, least, limit, guess(head))
 	}
-	release = func() { c.server.requestMemory.Release(int64(size)) }
-	frame = make([]byte, size)
-	err = c.net.SetReadDeadline(time.Now().Add(c.server.opts.ReadTimeout))
+	f, err := c.server.memory.take(c.ctx, int(size), early, !early && key == kmsg.Produce.Int16())
+	if err != nil {
+		return nil, net.ErrClosed
+	}
+	if c.read.Buffered() < frameSizeLen+int(size) {
+		err = c.net.SetReadDeadline(c.deadline(c.server.opts.ReadTimeout))
+	}
 	if err == nil {
-		_, err = io.ReadFull(c.read, frame)
+		_, err = c.read.Discard(frameSizeLen)
+	}
+	if err == nil {
+		_, err = io.ReadFull(c.read, f.b)
 	}
 	if err != nil {
-		release()
-		return nil, nil, err
+		f.release()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			err = fmt.Errorf("%w: a request of %d bytes did not come within %v", errBad, size, c.server.opts.ReadTimeout)
+		} else if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return nil, err
 	}
-	return frame, release, nil
+	return f, nil
+}
+
+// readHead waits for the size of the next request, and for its kind, so that nothing is
+// held for who only announces. Both stay in the buffer.
+func (c *conn) readHead() (head []byte, key int16, err error) {
+	want := frameSizeLen
+	for {
+		if c.read.Buffered() < want {
+			if err := c.net.SetReadDeadline(c.deadline(c.server.opts.IdleTimeout)); err != nil {
+				return nil, 0, err
+			}
+		}
+		head, err = c.read.Peek(want)
+		switch {
+		case err != nil && errors.Is(err, os.ErrDeadlineExceeded) && len(head) == 0 && c.session.known() && c.pending():
+			continue // it waits for us
+		case err != nil && !c.session.known() && errors.Is(err, os.ErrDeadlineExceeded):
+			return nil, 0, fmt.Errorf("%w: it did not prove who it is within %v", errBad, c.server.opts.AuthTimeout)
+		case err != nil && len(head) > 0 && errors.Is(err, io.EOF):
+			return nil, 0, io.ErrUnexpectedEOF
+		case err != nil:
+			return nil, 0, err
+		case want > frameSizeLen:
+			return head[:frameSizeLen], int16(binary.BigEndian.Uint16(head[frameSizeLen:])), nil
+		case binary.BigEndian.Uint32(head) < requestHeader || int32(binary.BigEndian.Uint32(head)) < 0:
+			return head, -1, nil
+		}
+		want = frameSizeLen + 2
+	}
+}
+
+// deadline is when a wait of that length ends, which is earlier for a client that nobody
+// knows.
+func (c *conn) deadline(wait time.Duration) time.Time {
+	at := time.Now().Add(wait)
+	if auth := c.started.Add(c.server.opts.AuthTimeout); !c.session.known() && auth.Before(at) {
+		return auth
+	}
+	return at
 }
 
 // guess says what the first bytes of another protocol are.
@@ -132,7 +261,7 @@ func guess(head []byte) string {
 	switch {
 	case head[0] == 0x16 && head[1] == 3:
 		return ": this looks like TLS, and the listener is plaintext"
-	case string(head) == "GET " || string(head) == "POST" || string(head) == "HEAD":
+	case string(head) == "GET " || string(head) == "POST" || string(head) == "HEAD" || string(head) == "PUT " || string(head) == "OPTI":
 		return ": this looks like HTTP"
 	}
 	return ""
@@ -140,33 +269,54 @@ func guess(head []byte) string {
 
 // request carries out a request, which is whole in the frame. When it returns nothing
 // of the frame is needed any more, and the answer is on its way to the client; only that
-// to a produce request may take longer.
-func (c *conn) request(frame []byte) error {
+// to a produce request may take longer. What is left to do without the frame is returned.
+func (c *conn) request(frame []byte) (late func() error, err error) {
+	if c.session.bare() {
+		return c.bareToken(frame)
+	}
 	call, request, entry, err := c.parse(frame)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	a := &answer{ready: make(chan struct{}), correlation: int32(binary.BigEndian.Uint32(frame[4:]))}
-	if _, ok := request.(*kmsg.ProduceRequest); ok {
+	_, produce := request.(*kmsg.ProduceRequest)
+	if produce {
 		c.produces.Add(1)
-		a.done = c.produces.Done
+		a.done = func() { c.produces.Done(); c.writeElsewhere() }
 	} else {
 		c.produces.Wait()
 	}
-	select {
-	case c.answers <- a:
-	case <-c.ctx.Done():
+	if !c.push(a) {
 		a.end(net.ErrClosed)
-		return net.ErrClosed
+		return nil, net.ErrClosed
 	}
 	if entry == nil {
 		a.give(unknownVersion(c.server))
-		return nil
+	} else if err := c.handle(entry, call, request, a); err != nil {
+		a.end(err)
+		return nil, err
 	}
+	if produce {
+		return nil, nil
+	}
+	if c.session.denied != nil {
+		return c.deny(a), nil
+	}
+	<-a.ready
+	c.write()
+	return nil, nil
+}
+
+// handle calls the handler. A fault in it ends the connection, not the process.
+func (c *conn) handle(entry *api, call *call, request kmsg.Request, a *answer) (err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			c.logError("a request met a fault: this is a bug", slog.String("request", entry.key.Name()), slog.Int("version", int(call.version)),
+				slog.Any("fault", fault), slog.String("stack", string(debug.Stack())))
+			err = fmt.Errorf("%w: %s version %d", errBug, entry.key.Name(), call.version)
+		}
+	}()
 	entry.handle(call, request, a)
-	if a.done == nil {
-		<-a.ready
-	}
 	return nil
 }
 
@@ -178,6 +328,8 @@ func (c *conn) parse(frame []byte) (*call, kmsg.Request, *api, error) {
 	switch {
 	case entry == nil:
 		return nil, nil, nil, fmt.Errorf("%w: a request of kind %d, which is not served", errBad, key)
+	case !entry.early && !c.session.mayAsk(time.Now()):
+		return nil, nil, nil, fmt.Errorf("%w: %s from a client that has to prove who it is, by SASL, first", errBad, entry.key.Name())
 	case (version < entry.min || version > entry.max) && entry.key == kmsg.ApiVersions:
 		return nil, nil, nil, nil
 	case version < entry.min || version > entry.max:
@@ -192,11 +344,8 @@ func (c *conn) parse(frame []byte) (*call, kmsg.Request, *api, error) {
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("%w: %s version %d: %w", errBad, entry.key.Name(), version, err)
 	}
-	return &call{ctx: c.ctx, conn: c, version: version, client: Client{ID: id, Host: c.host}, principal: anonymous}, request, entry, nil
+	return &call{ctx: c.ctx, conn: c, version: version, client: Client{ID: id, Host: c.host}, principal: c.session.principal}, request, entry, nil
 }
-
-// anonymous is who a client is that has not proved to be somebody.
-const anonymous = "User:ANONYMOUS"
 
 // splitHeader takes the rest of a request's header off: what the client calls itself
 // and, in flexible versions, tags.
@@ -236,80 +385,4 @@ func skipTags(b []byte) ([]byte, error) {
 		b = b[n+m+int(size):]
 	}
 	return b, nil
-}
-
-// writeAnswers writes answers, each when it is ready, until there are no more. Small ones
-// gather in a buffer as long as the next one is ready. After an error it goes on to take
-// them, and writes none.
-func (c *conn) writeAnswers() (err error) {
-	var buf []byte
-	for a := range c.answers {
-		if err == nil && len(buf) > 0 && !a.isReady() {
-			buf, err = c.flush(buf, nil)
-		}
-		<-a.ready
-		if err == nil {
-			err = a.close
-		}
-		if err == nil {
-			buf = appendAnswer(buf, a)
-			if a.encoded != nil || len(buf) >= writeKeepMax || len(c.answers) == 0 {
-				buf, err = c.flush(buf, a.encoded)
-			}
-		}
-		if a.release != nil {
-			a.release()
-		}
-		if err != nil {
-			c.abort()
-		}
-	}
-	return err
-}
-
-// appendAnswer encodes an answer but for what is encoded already.
-func appendAnswer(buf []byte, a *answer) []byte {
-	start := len(buf)
-	switch {
-	case a.response != nil:
-		buf = appendHeader(buf, a.correlation, a.response.IsFlexible() && a.response.Key() != kmsg.ApiVersions.Int16())
-		buf = a.response.AppendTo(buf)
-	case a.encoded != nil:
-		buf = appendHeader(buf, a.correlation, a.flexible)
-	default:
-		return buf
-	}
-	size := len(buf) - start - frameSizeLen
-	for _, b := range a.encoded {
-		size += len(b)
-	}
-	binary.BigEndian.PutUint32(buf[start:], uint32(size))
-	return buf
-}
-
-// flush writes the buffer and what comes after it, and returns the buffer, empty.
-func (c *conn) flush(buf []byte, after net.Buffers) ([]byte, error) {
-	if len(buf) == 0 {
-		return buf, nil
-	}
-	if err := c.net.SetWriteDeadline(time.Now().Add(c.server.opts.WriteTimeout)); err != nil {
-		return nil, err
-	}
-	out := append(net.Buffers{buf}, after...)
-	_, err := out.WriteTo(c.net)
-	if cap(buf) > writeKeepMax {
-		return nil, err
-	}
-	return buf[:0], err
-}
-
-// appendHeader begins a response: room for its size, the correlation id and, in
-// flexible versions, no tags.
-func appendHeader(b []byte, correlation int32, flexible bool) []byte {
-	b = append(b, 0, 0, 0, 0)
-	b = binary.BigEndian.AppendUint32(b, uint32(correlation))
-	if flexible {
-		b = append(b, 0)
-	}
-	return b
 }

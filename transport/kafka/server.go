@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sync/semaphore"
 )
 
@@ -22,8 +21,12 @@ type Server struct {
 	apis      apiTable
 	listeners []*listener
 
-	requestMemory *semaphore.Weighted
-	fetchMemory   *semaphore.Weighted
+	memory      *memory
+	fetchMemory *semaphore.Weighted
+	users       *users      // nil without a store
+	authorizer  *authorizer // nil unless access rules count
+	// clientLines are about what clients do, errorLines about what went wrong here.
+	clientLines, errorLines lineLimiter
 
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
@@ -33,6 +36,7 @@ type Server struct {
 		sync.Mutex
 		closed bool
 		conns  map[*conn]struct{}
+		hosts  map[string]int // how many of them
 	}
 }
 
@@ -57,9 +61,15 @@ func Open(opts Options) (s *Server, err error) {
 		return nil, err
 	}
 	s = &Server{opts: opts, logger: opts.Logger, apis: newAPITable(),
-		requestMemory: semaphore.NewWeighted(opts.RequestMemoryMax), fetchMemory: semaphore.NewWeighted(opts.FetchMemoryMax)}
+		memory: newMemory(&opts), fetchMemory: semaphore.NewWeighted(opts.FetchMemoryMax)}
+	if opts.Store != nil {
+		s.users = newUsers(opts.Store, opts.Logger)
+	}
+	if opts.Authorize {
+		s.authorizer = newAuthorizer(&opts)
+	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.mu.conns = map[*conn]struct{}{}
+	s.mu.conns, s.mu.hosts = map[*conn]struct{}{}, map[string]int{}
 	for _, o := range opts.Listeners {
 		l, err := listen(o)
 		if err != nil {
@@ -135,7 +145,7 @@ func (s *Server) accept(l *listener) {
 			if s.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 				return
 			}
-			s.logger.Warn("a connection could not be taken", "listener", l.opts.Name, "err", err)
+			s.logLimited(&s.errorLines, slog.LevelWarn, "a connection could not be taken", slog.String("listener", l.opts.Name), slog.Any("err", err))
 			select {
 			case <-time.After(acceptPause):
 			case <-s.ctx.Done():
@@ -144,7 +154,8 @@ func (s *Server) accept(l *listener) {
 			continue
 		}
 		if err := s.take(l, nc); err != nil {
-			s.logger.Warn("a connection was refused", "listener", l.opts.Name, "host", nc.RemoteAddr(), "err", err)
+			s.logLimited(&s.clientLines, slog.LevelWarn, "a connection was refused", slog.String("listener", l.opts.Name),
+				slog.String("host", hostOf(nc)), slog.Any("err", err))
 			_ = nc.Close()
 		}
 	}
@@ -161,14 +172,25 @@ func (s *Server) take(l *listener, nc net.Conn) error {
 	if len(s.mu.conns) >= s.opts.ConnectionsMax {
 		return fmt.Errorf("there are %d connections, as many as ConnectionsMax allows", len(s.mu.conns))
 	}
+	if s.mu.hosts[c.host] >= s.opts.ConnectionsPerHostMax {
+		return fmt.Errorf("there are %d connections from it, as many as ConnectionsPerHostMax allows", s.mu.hosts[c.host])
+	}
 	s.mu.conns[c] = struct{}{}
+	s.mu.hosts[c.host]++
 	s.running.Go(func() {
 		c.run()
-		s.mu.Lock()
-		delete(s.mu.conns, c)
-		s.mu.Unlock()
+		s.forget(c)
 	})
 	return nil
+}
+
+func (s *Server) forget(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.mu.conns, c)
+	if s.mu.hosts[c.host]--; s.mu.hosts[c.host] == 0 {
+		delete(s.mu.hosts, c.host)
+	}
 }
 
 // Close ends all connections and waits for them. It may be called again.
@@ -177,7 +199,7 @@ func (s *Server) Close() error {
 	s.mu.closed = true
 	conns := s.mu.conns
 	for c := range conns {
-		c.abort()
+		c.abort(net.ErrClosed)
 	}
 	s.mu.Unlock()
 	s.cancel()
@@ -189,9 +211,4 @@ func (s *Server) Close() error {
 	}
 	s.running.Wait()
 	return errors.Join(errs...)
-}
-
-// allowed says whether somebody may do something.
-func (s *Server) allowed(principal, host string, op kmsg.ACLOperation, kind kmsg.ACLResourceType, name string) bool {
-	return !s.opts.Authorize
 }
