@@ -55,8 +55,6 @@ type Config struct {
 	Cluster Cluster
 	// Kafka says where the node serves Kafka's protocol. Default: it does not.
 	Kafka Kafka
-	// Groups are the settings of consumer groups.
-	Groups Groups
 }
 
 // Defaults and bounds of Config.
@@ -84,7 +82,7 @@ func (c *Config) EnsureDefaults() {
 	setDefault(&c.CloseTimeout, defaultLogCloseTimeout)
 	c.TopicDefaults = maps.Clone(c.TopicDefaults)
 	c.Cluster.ensureDefaults()
-	c.Groups.ensureDefaults()
+	c.Kafka.clone()
 }
 
 // Validate returns an ErrInvalidConfig that names the first field out of bounds.
@@ -108,9 +106,6 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("billet: TopicDefaults: %w", err)
 	}
 	if err := c.Cluster.validate(c.NodeID); err != nil {
-		return err
-	}
-	if err := c.Groups.validate(); err != nil {
 		return err
 	}
 	return c.Kafka.validate()

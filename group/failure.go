@@ -2,9 +2,9 @@ package group
 
 import "github.com/twmb/franz-go/pkg/kmsg"
 
-// Failure is the response to a request that says nothing but the error, in all the
+// failure is the response to a request that says nothing but the error, in all the
 // places where clients of its version look.
-func Failure(request kmsg.Request, code int16) kmsg.Response {
+func failure(request kmsg.Request, code int16) kmsg.Response {
 	body := request.ResponseKind()
 	switch r := body.(type) {
 	case *kmsg.JoinGroupResponse:
