@@ -110,7 +110,7 @@ func TestKafkaCreateAndDeleteTopics(t *testing.T) {
 		q.Topics = append(q.Topics, kmsg.DeleteTopicsRequestTopic{Topic: kmsg.StringPtr(name)})
 	}
 	for i, got := range askKafka[*kmsg.DeleteTopicsResponse](t, client, q).Topics {
-		if want := []int16{0, kerr.UNKNOWN_TOPIC_OR_PARTITION, kerr.INVALID_TOPIC_EXCEPTION}[i]; got.ErrorCode != want {
+		if want := []int16{0, kerr.UNKNOWN_TOPIC_OR_PARTITION, kerr.UNKNOWN_TOPIC_OR_PARTITION}[i]; got.ErrorCode != want {
 			t.Errorf("%s: code %d, want %d", *got.Topic, got.ErrorCode, want)
 		}
 	}

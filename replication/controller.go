@@ -283,6 +283,17 @@ func (c *Controller) Topic(name string) (TopicState, bool) {
 	return *t, true
 }
 
+// TopicByID returns one topic.
+func (c *Controller) TopicByID(id [16]byte) (TopicState, bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	t, ok := c.mu.topics[c.mu.byID[id]]
+	if !ok {
+		return TopicState{}, false
+	}
+	return *t, true
+}
+
 // Nodes lists the nodes of the cluster by id, without those that were removed.
 func (c *Controller) Nodes() []NodeState {
 	c.mu.RLock()

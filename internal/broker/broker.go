@@ -2,9 +2,11 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/billetlog/billet/replication"
 	"github.com/billetlog/billet/transport/kafka"
@@ -32,7 +34,7 @@ type Broker struct {
 	router     *replication.Router
 	logger     *slog.Logger
 
-	endpoints []kafka.Endpoint
+	endpoints []replication.Endpoint // of this node; set before anybody is served
 
 	life    context.Context // ends with Close
 	endLife context.CancelFunc
@@ -52,12 +54,6 @@ func Open(opts Options) (*Broker, error) {
 	return b, nil
 }
 
-// Announce tells the cluster where clients reach this node.
-func (b *Broker) Announce(_ context.Context, endpoints []kafka.Endpoint) error {
-	b.endpoints = endpoints
-	return nil
-}
-
 // Close ends what the broker runs. Nobody calls it any more.
 func (b *Broker) Close() {
 	b.endLife()
@@ -70,19 +66,65 @@ func (b *Broker) Self() int32 { return b.opts.Self }
 // ClusterID is the cluster's.
 func (b *Broker) ClusterID() string { return b.node.ClusterID() }
 
-// Nodes lists the nodes that have a listener of that name.
+// Announce tells the cluster where clients reach this node. Should the cluster not listen
+// now, it is told later.
+func (b *Broker) Announce(ctx context.Context, endpoints []kafka.Endpoint) error {
+	list := make([]replication.Endpoint, 0, len(endpoints))
+	for _, e := range endpoints {
+		list = append(list, replication.Endpoint{Name: e.Name, Host: e.Host, Port: e.Port})
+	}
+	b.endpoints = list
+	ctx, cancel := context.WithTimeout(ctx, announceTimeout)
+	defer cancel()
+	err := b.controller.SetEndpoints(ctx, list)
+	if errors.Is(err, replication.ErrInvalidConfig) {
+		return fmt.Errorf("the addresses for clients: %w", err)
+	}
+	if err != nil {
+		b.logger.Warn("the cluster is told later where clients reach this node", "err", err)
+	}
+	return nil
+}
+
+// announceTimeout bounds how long the cluster is waited for.
+const announceTimeout = 5 * time.Second
+
+// Nodes lists the nodes that have a listener of that name and are not known to be down.
 func (b *Broker) Nodes(listener string) []kafka.Node {
 	var out []kafka.Node
-	for _, e := range b.endpoints {
+	self := false
+	for _, n := range b.controller.Nodes() {
+		endpoints := n.Endpoints
+		switch {
+		case n.ID == b.opts.Self:
+			self, endpoints = true, b.endpoints
+		case !b.node.Reachable(n.ID):
+			continue
+		}
+		out = appendNode(out, n.ID, n.Rack, endpoints, listener)
+	}
+	if !self { // nobody has been told of this node yet
+		out = appendNode(out, b.opts.Self, "", b.endpoints, listener)
+	}
+	return out
+}
+
+func appendNode(out []kafka.Node, id int32, rack string, endpoints []replication.Endpoint, listener string) []kafka.Node {
+	for _, e := range endpoints {
 		if e.Name == listener {
-			out = append(out, kafka.Node{ID: b.opts.Self, Host: e.Host, Port: e.Port})
+			return append(out, kafka.Node{ID: id, Host: e.Host, Port: e.Port, Rack: rack})
 		}
 	}
 	return out
 }
 
-// Controller is the node to which clients send what concerns the cluster.
-func (b *Broker) Controller() int32 { return b.opts.Self }
+// Controller is the node that decides on topics. Every node takes requests for it.
+func (b *Broker) Controller() int32 {
+	if node, _ := b.controller.MetadataLeader(); node != 0 {
+		return node
+	}
+	return b.opts.Self
+}
 
 // NewProducerID returns an id that no producer of the cluster ever had.
 func (b *Broker) NewProducerID(ctx context.Context) (id int64, epoch int16, err error) {

@@ -12,6 +12,9 @@ type partition struct{ *replication.Partition }
 
 // Partition returns this node's replica of a partition.
 func (b *Broker) Partition(topic string, number int32) (kafka.Partition, error) {
+	if hidden(topic) {
+		return nil, kerr.Errorf(kerr.UNKNOWN_TOPIC_OR_PARTITION, "there is no topic %q", topic)
+	}
 	p, err := b.controller.Partition(topic, number)
 	if err == nil {
 		return partition{p}, nil

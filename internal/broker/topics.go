@@ -1,8 +1,6 @@
 package broker
 
 import (
-	"slices"
-
 	"github.com/billetlog/billet/replication"
 	"github.com/billetlog/billet/transport/kafka"
 )
@@ -12,15 +10,20 @@ func (b *Broker) Topics() []kafka.Topic {
 	topics := b.controller.Topics()
 	out := make([]kafka.Topic, 0, len(topics))
 	for i := range topics {
-		out = append(out, b.describe(&topics[i]))
+		if !hidden(topics[i].Name) {
+			out = append(out, b.describe(&topics[i]))
+		}
 	}
 	return out
 }
 
+// hidden says that clients know nothing of a topic.
+func hidden(name string) bool { return name == replication.MetadataTopic }
+
 // Topic finds a topic.
 func (b *Broker) Topic(name string) (kafka.Topic, bool) {
 	t, ok := b.controller.Topic(name)
-	if !ok {
+	if !ok || hidden(name) {
 		return kafka.Topic{}, false
 	}
 	return b.describe(&t), true
@@ -28,21 +31,20 @@ func (b *Broker) Topic(name string) (kafka.Topic, bool) {
 
 // TopicByID finds a topic.
 func (b *Broker) TopicByID(id kafka.TopicID) (kafka.Topic, bool) {
-	name, ok := b.TopicName(id)
-	if !ok {
+	t, ok := b.controller.TopicByID(id)
+	if !ok || hidden(t.Name) {
 		return kafka.Topic{}, false
 	}
-	return b.Topic(name)
+	return b.describe(&t), true
 }
 
 // TopicName is the name of a topic.
 func (b *Broker) TopicName(id kafka.TopicID) (string, bool) {
-	topics := b.controller.Topics()
-	i := slices.IndexFunc(topics, func(t replication.TopicState) bool { return t.ID == id })
-	if i < 0 {
+	t, ok := b.controller.TopicByID(id)
+	if !ok || hidden(t.Name) {
 		return "", false
 	}
-	return topics[i].Name, true
+	return t.Name, true
 }
 
 // Leader tells who leads a partition.
@@ -81,6 +83,9 @@ func (b *Broker) describe(t *replication.TopicState) kafka.Topic {
 			if replica.Node != b.opts.Self && !b.node.Reachable(replica.Node) {
 				p.Offline = append(p.Offline, replica.Node)
 			}
+		}
+		if len(p.InSync) == 0 && p.Leader >= 0 { // it has not told yet
+			p.InSync = []int32{p.Leader}
 		}
 	}
 	return out

@@ -1,15 +1,22 @@
 package kafka
 
 import (
+	"context"
+	"time"
+
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/billetlog/billet/internal/kerr"
 )
 
+// autoCreateTimeout bounds how long a topic that is made by itself is waited for.
+const autoCreateTimeout = 10 * time.Second
+
 // Metadata, versions 0 to 12. Topics are named, or given by id from version 12 on; null
 // is all of them, and so is none in version 0.
 //
-// Nodes that are known to be down are not listed, and who leads is listed or is none.
+// A topic that is not there is made when the request and Options allow it, before the
+// answer. Nodes that are known to be down are not listed, and who leads is listed or is none.
 // The controller that is named is listed too; every node takes requests for it.
 func (c *call) metadata(q *kmsg.MetadataRequest) kmsg.Response {
 	r := q.ResponseKind().(*kmsg.MetadataResponse)
@@ -36,7 +43,7 @@ func (c *call) metadata(q *kmsg.MetadataRequest) kmsg.Response {
 	}
 	r.Topics = m.out
 	if q.IncludeClusterAuthorizedOperations {
-		r.AuthorizedOperations = c.operations(kmsg.ACLResourceTypeCluster, clusterResource)
+		r.AuthorizedOperations = c.operations(kmsg.ACLResourceTypeCluster, clusterName)
 	}
 	return r
 }
@@ -130,8 +137,34 @@ func (m *metadata) byName(name string) {
 		m.topic(&t)
 	case !isTopicName(name):
 		m.refuse(kerr.INVALID_TOPIC_EXCEPTION, &name, TopicID{})
-	default:
+	case !m.creates() || isInternalName(name):
 		m.refuse(kerr.UNKNOWN_TOPIC_OR_PARTITION, &name, TopicID{})
+	case !m.mayOnTopic(kmsg.ACLOperationCreate, name):
+		m.refuse(kerr.TOPIC_AUTHORIZATION_FAILED, &name, TopicID{})
+	default:
+		m.create(name)
+	}
+}
+
+// creates says whether topics are made. Requests could not say before version 4.
+func (m *metadata) creates() bool {
+	return m.conn.server.opts.AutoCreateTopics && (m.request.AllowAutoTopicCreation || m.request.Version < 4)
+}
+
+// create makes a topic and tells of it.
+func (m *metadata) create(name string) {
+	ctx, cancel := context.WithTimeout(m.ctx, autoCreateTimeout)
+	defer cancel()
+	topic := NewTopic{Name: name, Partitions: m.conn.server.opts.DefaultPartitions, Replicas: -1, ClampReplicas: true}
+	t, err := m.broker().CreateTopic(ctx, topic, false)
+	code, _ := m.code(err)
+	switch code {
+	case kerr.NONE:
+		m.topic(&t)
+	case kerr.TOPIC_ALREADY_EXISTS, kerr.REQUEST_TIMED_OUT: // clients ask again
+		m.refuse(kerr.LEADER_NOT_AVAILABLE, &name, TopicID{})
+	default:
+		m.refuse(code, &name, TopicID{})
 	}
 }
 

@@ -2,9 +2,6 @@ package kafka
 
 import "github.com/twmb/franz-go/pkg/kmsg"
 
-// clusterResource is the name of the cluster in access rules.
-const clusterResource = "kafka-cluster"
-
 // operations are those that the client may do, as the bits that answers have.
 func (c *call) operations(kind kmsg.ACLResourceType, name string) int32 {
 	var bits int32
