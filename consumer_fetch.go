@@ -90,7 +90,7 @@ func (c *Consumer) decodeCurrentLocked(out []Record, limit int) []Record {
 	}
 	if err != nil {
 		a.position = d.from
-		suspect(a.log, d.end, err)
+		suspect(a.cursor, d.end, err)
 		c.failLocked(a, err)
 	}
 	if !ok || err != nil || !d.pending() {

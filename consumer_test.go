@@ -389,6 +389,9 @@ func TestConsumerDamage(t *testing.T) {
 	if at, _ := r.c.Position("t", 0); at != 10 {
 		t.Fatalf("position %d", at)
 	}
+	if got := r.logs[0].mu.suspected; !slices.Equal(got, []int64{10}) || len(r.logs[1].mu.suspected) > 0 {
+		t.Fatalf("the replica was told of %v, the other one of %v", got, r.logs[1].mu.suspected)
+	}
 	_ = r.c.Seek("t", 0, 20)
 	if got := r.poll(); got[0].Offset != 20 {
 		t.Fatalf("after the damage: %d", got[0].Offset)

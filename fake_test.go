@@ -52,6 +52,7 @@ type fakeLog struct {
 		subs      map[int]chan<- struct{}
 		nextSub   int
 		readErr   error
+		suspected []int64
 		sizes     []int // records of each batch appended or refused
 	}
 }
@@ -313,6 +314,11 @@ type fakeCursor struct{ f *fakeLog }
 
 func (c fakeCursor) Wait(context.Context) error { return nil }
 func (c fakeCursor) Close()                     {}
+func (c fakeCursor) Suspect(offset int64) {
+	c.f.mu.Lock()
+	defer c.f.mu.Unlock()
+	c.f.mu.suspected = append(c.f.mu.suspected, offset)
+}
 func (c fakeCursor) Read(dst []byte, offset int64, maxBytes int) ([]byte, error) {
 	f := c.f
 	f.mu.Lock()

@@ -167,6 +167,9 @@ func (l *harnessLife) consume(log *Log, local bool) {
 			reader.Read(p, r.Offset, harnessValue(r.Value))
 			n.progress(p, r.Offset+1, local)
 		}
+		if !local { // a replica here may lag, and be replaced by an empty one
+			l.noteHigh(log, reader)
+		}
 		if err == nil || isFinal(l.ctx, err) {
 			continue
 		}
@@ -184,7 +187,23 @@ func (l *harnessLife) consume(log *Log, local bool) {
 	}
 }
 
-// watchLeaders notes which partitions the node leads, in which epochs, and what it tells of high watermarks.
+// noteHigh notes the high watermarks that the node tells, which never fall, whoever leads.
+func (l *harnessLife) noteHigh(log *Log, reader *history.Reader) {
+	for _, topic := range []string{harnessMainTopic, harnessWideTopic, harnessShortTopic} {
+		t, _ := log.catalog.Topic(topic)
+		for n := range int32(t.Partitions) {
+			part, err := log.catalog.Partition(topic, n)
+			if err != nil || !part.Known() {
+				continue
+			}
+			if high := part.HighWatermark(); !l.dead.Load() {
+				reader.High(history.Partition{Topic: topic, Number: n}, high)
+			}
+		}
+	}
+}
+
+// watchLeaders notes which partitions the node leads, and in which epochs.
 func (l *harnessLife) watchLeaders(log *Log) {
 	h := l.n.h
 	node := log.harnessNode()

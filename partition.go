@@ -113,7 +113,7 @@ func (p *Partition) Read(ctx context.Context, offset int64, maxRecords int) ([]R
 	for len(records) < maxRecords {
 		var ok bool
 		if records, ok, err = d.next(records, maxRecords-len(records)); err != nil {
-			suspect(p.local, d.end, err)
+			suspect(c, d.end, err)
 			return nil, fmt.Errorf("billet: read %s/%d: %w", p.topic, p.number, err)
 		}
 		if !ok {
@@ -184,11 +184,11 @@ func readBatches(c cursor, dst []byte, log partitionLog, offset int64, maxBytes 
 	return bytes, wrapSeam(err)
 }
 
-// suspect tells the replica below that a batch is not what was written, so that its
-// file is looked at.
-func suspect(log partitionLog, offset int64, err error) {
-	if s, ok := log.(interface{ Suspect(offset int64) }); ok && errors.Is(err, ErrCorrupt) {
-		s.Suspect(offset)
+// suspect passes on that what a cursor gave is damaged, if that is what the error
+// says.
+func suspect(c cursor, offset int64, err error) {
+	if errors.Is(err, ErrCorrupt) {
+		c.Suspect(offset)
 	}
 }
 

@@ -91,6 +91,10 @@ type cursor interface {
 	// have, and Wait waits for that.
 	Read(dst []byte, offset int64, maxBytes int) ([]byte, error)
 	Wait(ctx context.Context) error
+	// Suspect tells the replica that gave what the last Read returned, on
+	// whichever node that is, that the batch at the offset is not what was
+	// written, so that its file is looked at. It never blocks.
+	Suspect(offset int64)
 	Close()
 }
 

@@ -19,6 +19,7 @@ type RouteCursor struct {
 
 	near *Cursor // into the replica here
 	of   *Partition
+	gave origin // what the last Read returned
 
 	mu struct {
 		sync.Mutex
@@ -35,6 +36,7 @@ type fetched struct {
 	from int64 // offset that was asked for
 	next int64 // offset after the last one
 	data []byte
+	by   origin
 }
 
 // fetchFlight is a fetch under way.
@@ -67,6 +69,7 @@ func (c *RouteCursor) Read(dst []byte, offset int64, maxBytes int) ([]byte, erro
 		c.closeNear()
 		c.near, c.of = p.NewCursor(), p
 	}
+	c.gave = origin{here: p}
 	out, err := c.near.Read(dst, offset, maxBytes)
 	if err != nil && !c.route.router.alone {
 		err = c.route.elsewhere(err)
@@ -75,6 +78,13 @@ func (c *RouteCursor) Read(dst []byte, offset int64, maxBytes int) ([]byte, erro
 		}
 	}
 	return out, err
+}
+
+// Suspect is told by who decodes what the last Read returned that the record with the offset, or the batch that begins there, is not what was written:
+// the replica that gave it looks at its segment, on whichever node that is, and what was read ahead is asked for again. It never blocks.
+func (c *RouteCursor) Suspect(offset int64) {
+	c.route.router.suspect(c.gave, offset)
+	c.forgetFar()
 }
 
 func (c *RouteCursor) closeNear() {
@@ -150,6 +160,7 @@ func (c *RouteCursor) forgetFar() {
 func (c *RouteCursor) takeLocked(dst []byte, offset int64, maxBytes int) (_ []byte, next int64, err error) {
 	chunk := &c.mu.chunks[0]
 	data, taken := chunk.data, 0
+	c.gave = chunk.by
 	next = offset
 	for len(data) > 0 {
 		b, rest, err := batch.Split(data, 0)
@@ -243,8 +254,12 @@ func (r *Route) fetch(ctx context.Context, t *tenure, q fetchRequest) (fetched, 
 	if err != nil {
 		return fetched{}, err
 	}
-	out := fetched{from: q.offset, next: q.offset, data: a.data}
-	return out, out.check()
+	out := fetched{from: q.offset, next: q.offset, data: a.data, by: origin{node: leader.node, shard: r.shard.Load(), replica: a.leader.replica}}
+	if err := out.check(); err != nil {
+		r.router.suspect(out.by, q.offset)
+		return fetched{}, err
+	}
+	return out, nil
 }
 
 // check walks over the batches: they are whole, begin with the one that was asked for, and follow one another.

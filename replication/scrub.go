@@ -2,11 +2,8 @@ package replication
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/billetlog/billet/segment"
@@ -23,29 +20,11 @@ const (
 	scrubTries       = 2                      // failed reads of a segment that make it damaged
 	scrubRetry       = 100 * time.Millisecond // between them
 	scrubPauseMax    = time.Second            // of one wait: the bound of what is owed to the pace
-	suspectsMax      = 1024                   // segments that wait to be looked at
 	damageHandOver   = 5 * time.Second        // for a damaged replica to give its leadership away
 )
 
 // errDamaged is the cause of a replica that was stopped since its files are damaged.
 var errDamaged = errors.New("replication: damage was found in the replica's files")
-
-// scrubber is where readers leave what they found wrong.
-type scrubber struct {
-	wake chan struct{} // has room for one
-
-	mu struct {
-		sync.Mutex
-		suspects map[suspect]struct{}
-	}
-	damaged atomic.Int64 // replicas in which damage was found
-}
-
-// suspect is a place whose segment has to be looked at.
-type suspect struct {
-	p      *Partition
-	offset int64
-}
 
 func (c *HostConfig) ensureScrubDefaults() {
 	if c.ScrubBytesPerSecond == 0 {
@@ -62,91 +41,6 @@ func (h *Host) startScrub() {
 	h.tasks.Go(h.inspect)
 	if h.cfg.ScrubBytesPerSecond > 0 {
 		h.tasks.Go(h.scrub)
-	}
-}
-
-func newScrubber() *scrubber {
-	s := &scrubber{wake: make(chan struct{}, 1)}
-	s.mu.suspects = map[suspect]struct{}{}
-	return s
-}
-
-// Suspect is told by who read the record with the offset, or the batch that begins there, that it is not what was written: the segment is verified
-// at once. It never blocks.
-func (p *Partition) Suspect(offset int64) {
-	s := p.host.scrubber
-	s.mu.Lock()
-	if len(s.mu.suspects) < suspectsMax {
-		s.mu.suspects[suspect{p, offset}] = struct{}{}
-	}
-	s.mu.Unlock()
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
-// suspectError looks at an error of reading the log: all but those that say where the log begins and ends are taken seriously.
-func (p *Partition) suspectError(offset int64, err error) {
-	for _, fine := range []error{segment.ErrCompacted, segment.ErrUnavailable, segment.ErrClosed, context.Canceled, context.DeadlineExceeded} {
-		if errors.Is(err, fine) {
-			return
-		}
-	}
-	p.Suspect(offset)
-}
-
-// requestSuspect tells a node that bytes that it gave are not what they should be.
-const requestSuspect requestKind = 34
-
-type suspectRequest struct {
-	Shard   uint64 `json:"shard"`
-	Replica uint64 `json:"replica"`
-	Offset  int64  `json:"offset"`
-}
-
-// tellSuspect tells a replica's node that it should look at a segment.
-func (h *Host) tellSuspect(ctx context.Context, node int32, q suspectRequest) {
-	ctx, cancel := context.WithTimeout(ctx, barrierTimeout)
-	defer cancel()
-	if _, err := h.call(ctx, node, requestSuspect, mustJSON(q)); err != nil {
-		h.logger.Debug("a node was not told of damage in what it gave", "node", node, "err", err)
-	}
-}
-
-func (h *Host) answerSuspect(_ context.Context, from int32, payload []byte) ([]byte, error) {
-	var q suspectRequest
-	if err := json.Unmarshal(payload, &q); err != nil {
-		return nil, fmt.Errorf("replication: request of node %d: %w", from, err)
-	}
-	if p := h.partitionOf(q.Shard); p != nil && p.spec.Replica == q.Replica {
-		p.Suspect(q.Offset)
-	}
-	return nil, nil
-}
-
-func (s *scrubber) take() []suspect {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := make([]suspect, 0, len(s.mu.suspects))
-	for at := range s.mu.suspects {
-		out = append(out, at)
-	}
-	clear(s.mu.suspects)
-	return out
-}
-
-// inspect verifies what readers suspect, as fast as it can be read.
-func (h *Host) inspect() {
-	for {
-		select {
-		case <-h.ctx.Done():
-			return
-		case <-h.scrubber.wake:
-		}
-		for _, at := range h.scrubber.take() {
-			at.p.verify(h.ctx, at.offset, nil)
-		}
 	}
 }
 
@@ -200,7 +94,7 @@ func (p *Partition) scrub(ctx context.Context, pace func(n int) error) {
 // verify reads one segment. It holds no lock: the log may be closed or replaced meanwhile, and then its answer does not count. What is wrong is
 // wrong twice, so that one failed read is no damage.
 func (p *Partition) verify(ctx context.Context, offset int64, pace func(n int) error) {
-	if p.r == nil || p.stopped() {
+	if p.r == nil || p.stopped() || p.damage.Load() != nil {
 		return
 	}
 	log := p.r.currentLog()
