@@ -82,7 +82,6 @@ func (h *harness) beginOnNode(f *fault, n *harnessNode) bool {
 		}
 		n.damage(f.seed)
 	case faultReplicas, faultReassign, faultDrain, faultPartitions, faultTopic, faultRemove:
-		h.moved.Store(true)
 		h.tasks.Go(func() { h.change(f) })
 	default:
 		return false

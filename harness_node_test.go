@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -180,9 +179,6 @@ func (l *harnessLife) event(e Event) {
 		return
 	}
 	switch {
-	case e.Kind == EventQuarantined && errors.Is(e.Err, fs.ErrNotExist) && l.n.h.moved.Load():
-		// A node that was down may not have read yet that its replica was taken away: then it misses the files.
-		l.n.h.note("node %s: event %v", l.name, e)
 	case e.Kind == EventInternal:
 		l.n.h.history.Violate("node %s: %v", l.name, e)
 	case e.Kind == EventQuarantined && !l.n.h.isHarmed(l.n.id):

@@ -112,7 +112,6 @@ type harness struct {
 	began   time.Time
 	paused  atomic.Bool // producers rest
 	open    atomic.Int64
-	moved   atomic.Bool // replicas may have been taken away from nodes
 	damaged atomic.Bool // bytes were changed in this round
 	logFile *os.File
 

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/billetlog/billet/segment"
@@ -97,12 +98,22 @@ func (c *Controller) agree(ctx context.Context) error {
 		return nil
 	}
 	delete(want, metadataShard)
-	err := errors.Join(c.removeUnwanted(ctx, want, running), c.startWanted(ctx, want, running), c.sweepDeleted(deleted))
+	err := c.removeUnwanted(ctx, want, running)
+	postponed, startErr := c.startWanted(ctx, want, running)
+	err = errors.Join(err, startErr, c.sweepDeleted(deleted))
 	c.mu.Lock()
-	c.mu.settled, c.mu.troubled = at, err != nil
+	c.mu.settled, c.mu.troubled = at, err != nil || postponed
 	c.changedLocked()
 	c.mu.Unlock()
 	return err
+}
+
+// agreeCurrent is agree with a view that is known to be current.
+func (c *Controller) agreeCurrent(ctx context.Context) error {
+	c.agent.Lock()
+	c.agent.current = true
+	c.agent.Unlock()
+	return c.agree(ctx)
 }
 
 func (c *Controller) removeUnwanted(ctx context.Context, want map[uint64]PartitionSpec, running map[uint64]*Partition) error {
@@ -141,8 +152,8 @@ func (c *Controller) removeAll(ctx context.Context, parts []*Partition) error {
 }
 
 // startWanted starts what does not run, several at a time. A learner's files are made when they are not there; those of a voter were lost then, and
-// it comes up quarantined.
-func (c *Controller) startWanted(ctx context.Context, want map[uint64]PartitionSpec, running map[uint64]*Partition) error {
+// it comes up quarantined. As long as the view may be an old one, that is postponed: the replica may have been taken away since, and its files with it.
+func (c *Controller) startWanted(ctx context.Context, want map[uint64]PartitionSpec, running map[uint64]*Partition) (postponed bool, _ error) {
 	var specs []PartitionSpec
 	for shard, s := range want {
 		if p := running[shard]; p == nil || (p.spec.Replica != s.Replica && c.local(shard) == nil) {
@@ -151,8 +162,15 @@ func (c *Controller) startWanted(ctx context.Context, want map[uint64]PartitionS
 	}
 	slices.SortFunc(specs, func(a, b PartitionSpec) int { return cmp.Compare(a.Shard, b.Shard) })
 	errs := make([]error, len(specs))
+	var later atomic.Bool
+	doubt := !c.agent.current
 	err := inParallel(ctx, len(specs), func(i int) error {
-		p, err := c.host.StartPartition(specs[i], specs[i].Learner)
+		p, err := c.host.startPartition(specs[i], specs[i].Learner && !doubt, doubt)
+		if doubt && quarantines(err) {
+			c.host.logger.Debug("a replica is damaged or was taken away", "topic", specs[i].Topic, "partition", specs[i].Partition, "err", err)
+			later.Store(true)
+			return nil
+		}
 		if err != nil {
 			errs[i] = fmt.Errorf("starting %s-%d: %w", specs[i].Topic, specs[i].Partition, err)
 			return nil
@@ -162,7 +180,7 @@ func (c *Controller) startWanted(ctx context.Context, want map[uint64]PartitionS
 		c.mu.Unlock()
 		return nil
 	})
-	return errors.Join(append(errs, err)...)
+	return later.Load(), errors.Join(append(errs, err)...)
 }
 
 // sweep deletes the folders of replicas that the records took away while this node was down, and reports those that no record knows.

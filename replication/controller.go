@@ -66,7 +66,8 @@ type Controller struct {
 	}
 	agent struct { // locked while the replicas are made to agree
 		sync.Mutex
-		swept int // of so many shards of deleted topics nothing is left
+		swept   int  // of so many shards of deleted topics nothing is left
+		current bool // the view has been all that was committed
 	}
 	governWake chan struct{}
 	governed   struct {
@@ -118,7 +119,7 @@ func OpenController(ctx context.Context, h *Host) (c *Controller, err error) {
 		c.tasks.Go(c.govern)
 		return nil
 	}
-	for _, step := range []func(context.Context) error{c.read, c.agree, c.fresh, c.agree, c.recordSurvivor, c.sweep, start, c.register, c.settleAll} {
+	for _, step := range []func(context.Context) error{c.read, c.agree, c.fresh, c.agreeCurrent, c.recordSurvivor, c.sweep, start, c.register, c.settleAll} {
 		if err := step(ctx); err != nil {
 			return c, err
 		}

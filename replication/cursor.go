@@ -76,7 +76,12 @@ func (p *Partition) OffsetForTime(ts int64) (offset, timestamp int64, ok bool, e
 	if p.r == nil {
 		return 0, 0, false, p.whyStopped()
 	}
-	return p.r.currentLog().OffsetForTime(ts, p.HighWatermark())
+	offset, timestamp, ok, err = p.r.currentLog().OffsetForTime(ts, p.HighWatermark())
+	var at *segment.CorruptionError
+	if errors.As(err, &at) {
+		p.Suspect(at.Offset)
+	}
+	return offset, timestamp, ok, err
 }
 
 // Unsynced is the age of the oldest record that is acknowledged and not durable, under fsync policy interval; 0 when there is none.

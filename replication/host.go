@@ -365,6 +365,11 @@ func (h *Host) newPartition(spec PartitionSpec) *Partition {
 // StartPartition opens the replica's files, making them when they are not there and create says so, and starts its group. Damage in
 // the files is no error of the call: the partition comes back quarantined.
 func (h *Host) StartPartition(spec PartitionSpec, create bool) (*Partition, error) {
+	return h.startPartition(spec, create, false)
+}
+
+// startPartition is StartPartition. With doubt, damage is an error of the call, and nothing was done: the replica may not be one any more.
+func (h *Host) startPartition(spec PartitionSpec, create, doubt bool) (*Partition, error) {
 	end, err := h.begin()
 	if err != nil {
 		return nil, err
@@ -378,7 +383,7 @@ func (h *Host) StartPartition(spec PartitionSpec, create bool) (*Partition, erro
 		return nil, fmt.Errorf("replication: shard %d runs already", spec.Shard)
 	}
 	damage := p.open(create)
-	if damage != nil && !quarantines(damage) {
+	if damage != nil && (doubt || !quarantines(damage)) {
 		h.forget(p)
 		return nil, damage
 	}

@@ -135,7 +135,7 @@ func (r *Route) forward(b batch.Batch, o AppendOptions, done func(AppendResult))
 		res := r.exchange(t, lane, leader, payload)
 		peer.release(size)
 		if res.Err == nil && o.Acks == AcksAll {
-			r.acknowledged(res.Offset + count)
+			r.committed(res.Offset + count)
 		}
 		r.answer(sent, res)
 	})

@@ -259,6 +259,7 @@ func (r *Route) fetch(ctx context.Context, t *tenure, q fetchRequest) (fetched, 
 		r.router.suspect(out.by, q.offset)
 		return fetched{}, err
 	}
+	r.committed(out.next) // the leader may have moved on between saying where it stands and reading
 	return out, nil
 }
 

@@ -154,7 +154,12 @@ func (r *Route) bindLocked(s *routeSub) {
 func (r *Route) setLeaderLocked(here *Partition, leader wireLeader) {
 	before := r.here.Swap(here)
 	if before != nil && here == nil {
-		r.learnLocked(before.standingAt(r.mu.leader.epoch)) // who looks now must not find the partition empty, or where it stood long ago
+		// Who looks now must not find the partition empty, or where it stood long ago. It may follow already, and know of more than it led to.
+		at := before.standingAt(r.mu.leader.epoch)
+		if id, term, ok := r.router.host.guard.leader(before.spec.Shard); ok && id != 0 && term <= maxEpoch {
+			at.epoch = max(at.epoch, int32(term))
+		}
+		r.learnLocked(at)
 	}
 	same := before == here && r.mu.leader == leader
 	if r.mu.leader.node != 0 && leader.node == 0 {
@@ -270,11 +275,18 @@ func (r *Route) learn(at standing) {
 
 func (r *Route) learnLocked(at standing) {
 	old := r.mu.at
-	switch {
-	case r.mu.known && at.epoch < old.epoch:
-		return
-	case r.mu.known && at.epoch == old.epoch: // answers may overtake each other
-		at.start, at.hw, at.end = max(at.start, old.start), max(at.hw, old.hw), max(at.end, old.end)
+	if r.mu.known {
+		newer, older := at, old
+		if at.epoch < old.epoch {
+			newer, older = old, at
+		}
+		if newer.epoch == older.epoch { // answers may overtake each other
+			newer.start, newer.end = max(newer.start, older.start), max(newer.end, older.end)
+		}
+		if newer.end >= older.hw { // a new leader may be slower to apply what it has
+			newer.hw = max(newer.hw, older.hw)
+		}
+		at = newer
 	}
 	news := !r.mu.known || old.moved(&at)
 	r.mu.known, r.mu.at = true, at
@@ -283,8 +295,8 @@ func (r *Route) learnLocked(at standing) {
 	}
 }
 
-// acknowledged notes that all below offset is committed: whoever wrote it reads it.
-func (r *Route) acknowledged(offset int64) {
+// committed notes that all below offset is committed: whoever wrote or read it may look for it.
+func (r *Route) committed(offset int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.mu.known && offset > r.mu.at.hw {

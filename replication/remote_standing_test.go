@@ -41,6 +41,43 @@ func TestRouteRemembersStanding(t *testing.T) {
 	}
 }
 
+// What a node tells of the high watermark does not fall because a new leader is slower to apply what it has, nor behind what was read from one that
+// moved on meanwhile. A log that is shorter than what was told is believed.
+func TestRouteHighWatermarkDoesNotFall(t *testing.T) {
+	r := newRemoteRig(t)
+	defer r.close()
+	for i := range 5 {
+		appendTo(t, r.route(0), textBatch(t, fmt.Sprint("v", i)))
+	}
+	route := r.route(outsider)
+	high := func(s standing, want int64) {
+		t.Helper()
+		if route.learn(s); route.HighWatermark() != want {
+			t.Errorf("the high watermark is %d after %+v, want %d", route.HighWatermark(), s, want)
+		}
+	}
+	high(standing{hw: 10, end: 10, epoch: maxEpoch - 3}, 10)
+	high(standing{hw: 8, end: 10, epoch: maxEpoch - 2}, 10)
+	high(standing{hw: 9, end: 11, epoch: maxEpoch - 2}, 10)
+	high(standing{hw: 8, end: 9, epoch: maxEpoch - 1}, 8)
+
+	c := r.routes[outsider].NewCursor()
+	defer c.Close()
+	route.mu.Lock()
+	route.mu.known, route.mu.at = true, standing{hw: 1, end: 1, epoch: maxEpoch} // no answer of the leader counts
+	route.mu.Unlock()
+	eventually(t, "all is read", func() bool {
+		got, err := c.Read(nil, 0, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(got) > 0
+	})
+	if route.HighWatermark() != 5 {
+		t.Errorf("the high watermark is %d, 5 records were read", route.HighWatermark())
+	}
+}
+
 // A replica that was deposed and has not heard of it is not taken for the leader, here or elsewhere.
 func TestRouteMistrustsDeposedLeader(t *testing.T) {
 	r := newRemoteRig(t)
