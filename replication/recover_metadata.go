@@ -107,7 +107,7 @@ const (
 func (c *Controller) renewMetadata(ctx context.Context, led time.Time) error {
 	own := c.meta()
 	q := c.host.registration()
-	others, _ := own.others()
+	others, _, _ := own.others()
 	switch {
 	case c.host.cfg.peers == nil:
 		return nil

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// canRead says whether a replica that does not lead can be read.
+// canRead says whether a replica that does not lead can be read. One that is damaged is left alone: the leader has all of it, or is replaced.
 func canRead(p *Partition) bool {
-	if p == nil || p.r == nil {
+	if p == nil || p.r == nil || p.Damage() != nil {
 		return false
 	}
 	s, _ := p.State()

@@ -131,6 +131,7 @@ func (p *Partition) damaged(err error) {
 		e.Offset = at.Offset
 	}
 	p.host.logger.Error("damage was found; what is good is served on", "partition", p.name(), "err", err)
+	p.host.leadership.tell(p) // readers go elsewhere
 	p.host.emit(e)
 }
 
@@ -156,29 +157,32 @@ func (p *Partition) failDamaged(cause error) {
 	}
 }
 
-// dispensable says whether the group's other voters are a quorum without this replica. The metadata's replica never is: its node would know nothing
-// new without it. It is replaced when the node is opened.
+// dispensable says whether those of the group's other voters that can be reached are a quorum without this replica; when they are not, it is replaced
+// later. The metadata's replica never is dispensable: its node would know nothing new without it. It is replaced when the node is opened.
 func (p *Partition) dispensable() bool {
 	if p.spec.Shard == metadataShard {
 		return false
 	}
-	others, votes := p.others()
+	others, reached, votes := p.others()
 	if !votes {
 		return others > 0
 	}
-	return others >= quorum(others+1)
+	return reached >= quorum(others+1)
 }
 
-// others counts the group's other voters, as far as is known here, and says whether this replica votes.
-func (p *Partition) others() (n int, votes bool) {
+// others counts the group's other voters, as far as is known here, and those whose nodes can be reached, and says whether this replica votes.
+func (p *Partition) others() (n, reached int, votes bool) {
 	for _, id := range p.voters() {
 		if id == p.spec.Replica {
 			votes = true
-		} else {
-			n++
+			continue
+		}
+		n++
+		if p.host.reachable(nodeOf(id)) {
+			reached++
 		}
 	}
-	return n, votes
+	return n, reached, votes
 }
 
 // giveUpLeadership has another replica lead, if one can, so that nobody waits for an election.

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/billetlog/billet/internal/batch"
 )
 
 func quickScrub(c *HostConfig) { c.scrubRest, c.ScrubBytesPerSecond = 50*time.Millisecond, 64<<20 }
@@ -127,4 +129,60 @@ func TestDamageFoundByPull(t *testing.T) {
 		return now != nil && now.spec.Replica != p.spec.Replica
 	})
 	h.settled("t", end, 0, 1, 2, 3)
+}
+
+// While another voter is down, a damaged replica goes on: without it nobody could write. Readers of its node get everything from the leader meanwhile,
+// and it is replaced when the other is back.
+func TestDamageWhileOneIsDown(t *testing.T) {
+	t.Parallel() // it waits, mostly
+	h := newHerd(t, 3, func(c *HostConfig) { c.ScrubBytesPerSecond = -1 })
+	defer h.closeAll()
+	h.topic("t", smallSegments)
+	end := h.fill("t")
+	l := h.leader("t")
+	i, other := (l+1)%3, (l+2)%3
+	p := h.replica(i, "t")
+	h.eventually("all is here", func() bool { return p.HighWatermark() == end })
+	h.down(other)
+	h.eventually("it is known to be down", func() bool { return !p.host.reachable(int32(other + 1)) })
+	h.flip(i, p.spec.key(), p.r.currentLog().Segments(), 0)
+	route, err := h.all[i].Controller.Router().Route("t", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := route.ReadLocal().NewCursor()
+	defer c.Close()
+	h.readAll(c, end)
+	if !h.seen(i, EventDamaged) || h.seen(i, EventQuarantined) {
+		t.Errorf("damage is %v", p.Damage())
+	}
+	end = h.produce("t", "after")
+	h.up(other)
+	h.eventually("it is replaced", func() bool {
+		now := h.replica(i, "t")
+		return now != nil && now.spec.Replica != p.spec.Replica
+	})
+	h.settled("t", end, 0, 1, 2)
+}
+
+// readAll reads whole batches and checks them, and says so when one is damaged.
+func (h *herd) readAll(c *RouteCursor, end int64) {
+	h.t.Helper()
+	next := int64(0)
+	h.eventually("all is read", func() bool {
+		got, err := c.Read(nil, next, 1<<20)
+		for err == nil && len(got) > 0 {
+			var b batch.Batch
+			if b, got, err = batch.Split(got, 0); err == nil {
+				err = b.CheckCRC()
+			}
+			if err == nil {
+				next = b.NextOffset()
+			}
+		}
+		if err != nil {
+			c.Suspect(next)
+		}
+		return next == end
+	})
 }
