@@ -55,6 +55,8 @@ type Config struct {
 	Cluster Cluster
 	// Kafka says where the node serves Kafka's protocol. Default: it does not.
 	Kafka Kafka
+	// Groups are the settings of consumer groups.
+	Groups Groups
 }
 
 // Defaults and bounds of Config.
@@ -83,6 +85,7 @@ func (c *Config) EnsureDefaults() {
 	c.TopicDefaults = maps.Clone(c.TopicDefaults)
 	c.Cluster.ensureDefaults()
 	c.Kafka.clone()
+	c.Groups.ensureDefaults()
 }
 
 // Validate returns an ErrInvalidConfig that names the first field out of bounds.
@@ -106,6 +109,9 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("billet: TopicDefaults: %w", err)
 	}
 	if err := c.Cluster.validate(c.NodeID); err != nil {
+		return err
+	}
+	if err := c.Groups.validate(); err != nil {
 		return err
 	}
 	return c.Kafka.validate()

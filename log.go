@@ -145,7 +145,7 @@ func openNode(config Config, s seams, events *eventQueue) (n *machineNode, err e
 	}
 	n.catalog = newControllerCatalog(n.Controller)
 	n.broker, err = broker.Open(broker.Options{Node: n.Node, Router: n.catalog.router, Self: config.NodeID, TopicDefaults: config.TopicDefaults,
-		Logger: config.Logger})
+		Logger: config.Logger, Groups: config.Groups.options(), OffsetsPartitions: config.Groups.OffsetsPartitions})
 	if err != nil {
 		return n, err
 	}

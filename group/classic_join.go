@@ -41,7 +41,7 @@ func (c *Core) joinGroup(r *Request, body *kmsg.JoinGroupRequest) {
 	}
 	switch {
 	case !c.hasRoom(g.classic, body):
-		response := failure(body, kerr.GROUP_MAX_SIZE_REACHED).(*kmsg.JoinGroupResponse)
+		response := Failure(body, kerr.GROUP_MAX_SIZE_REACHED).(*kmsg.JoinGroupResponse)
 		response.MemberID = ""
 		c.respond(g, r, response)
 	case body.MemberID == "":
@@ -135,7 +135,7 @@ func (c *Core) joinNew(g *group, r *Request, body *kmsg.JoinGroupRequest) {
 	t := &timer{kind: timerPending, group: g, member: id}
 	k.pending[id] = t
 	c.timers.start(t, c.now.Add(time.Duration(body.SessionTimeoutMillis)*time.Millisecond))
-	response := failure(body, kerr.MEMBER_ID_REQUIRED).(*kmsg.JoinGroupResponse)
+	response := Failure(body, kerr.MEMBER_ID_REQUIRED).(*kmsg.JoinGroupResponse)
 	response.MemberID = id
 	c.respond(g, r, response)
 }

@@ -36,7 +36,7 @@ func (c *Core) consumerGroupHeartbeat(r *Request, body *kmsg.ConsumerGroupHeartb
 		m, code, message = c.consumerOf(g, body)
 	}
 	if code != kerr.NONE {
-		response := failure(body, code).(*kmsg.ConsumerGroupHeartbeatResponse)
+		response := Failure(body, code).(*kmsg.ConsumerGroupHeartbeatResponse)
 		if response.ErrorMessage = nil; message != "" {
 			response.ErrorMessage = &message
 		}

@@ -82,7 +82,7 @@ func (c *Core) Handle(now time.Time, request Request) Effects {
 	r.ClientID = r.ClientID[:min(len(r.ClientID), clientBytesMax)]
 	r.ClientHost = r.ClientHost[:min(len(r.ClientHost), clientBytesMax)]
 	if c.stopped {
-		c.answers = append(c.answers, answer{to: r, body: failure(r.Body, kerr.NOT_COORDINATOR)})
+		c.answers = append(c.answers, answer{to: r, body: Failure(r.Body, kerr.NOT_COORDINATOR)})
 		return c.end()
 	}
 	switch body := r.Body.(type) {
@@ -111,7 +111,7 @@ func (c *Core) Handle(now time.Time, request Request) Effects {
 	case *kmsg.DeleteGroupsRequest:
 		c.deleteGroups(r, body)
 	default:
-		c.respond(nil, r, failure(body, kerr.UNSUPPORTED_VERSION))
+		c.respond(nil, r, Failure(body, kerr.UNSUPPORTED_VERSION))
 	}
 	return c.end()
 }
@@ -168,7 +168,7 @@ func (c *Core) Stop(code int16) Effects {
 	}
 	for seq := c.committed + 1; seq <= c.written; seq++ {
 		for _, h := range c.held[seq] {
-			c.out.Responses = append(c.out.Responses, Response{h.to.Token, failure(h.to.Body, code)})
+			c.out.Responses = append(c.out.Responses, Response{h.to.Token, Failure(h.to.Body, code)})
 		}
 	}
 	for _, g := range c.groups {
@@ -178,7 +178,7 @@ func (c *Core) Stop(code int16) Effects {
 		for _, m := range g.classic.members {
 			for _, r := range []*Request{m.join, m.sync} {
 				if r != nil {
-					c.out.Responses = append(c.out.Responses, Response{r.Token, failure(r.Body, code)})
+					c.out.Responses = append(c.out.Responses, Response{r.Token, Failure(r.Body, code)})
 				}
 			}
 		}
@@ -223,7 +223,7 @@ func (c *Core) respond(g *group, to *Request, body kmsg.Response) {
 
 // fail answers a request with nothing but an error.
 func (c *Core) fail(g *group, to *Request, code int16) {
-	c.respond(g, to, failure(to.Body, code))
+	c.respond(g, to, Failure(to.Body, code))
 }
 
 // write appends records to the group's write of this call, or begins another one

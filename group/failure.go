@@ -2,9 +2,9 @@ package group
 
 import "github.com/twmb/franz-go/pkg/kmsg"
 
-// failure is the response to a request that says nothing but the error, in all the
+// Failure is the response to a request that says nothing but the error, in all the
 // places where clients of its version look.
-func failure(request kmsg.Request, code int16) kmsg.Response {
+func Failure(request kmsg.Request, code int16) kmsg.Response {
 	body := request.ResponseKind()
 	switch r := body.(type) {
 	case *kmsg.JoinGroupResponse:

@@ -24,6 +24,9 @@ const (
 type AppendOptions struct {
 	// Acks is when done is called. The zero value is AcksNone.
 	Acks Acks
+	// Epoch, unless it is 0, is the only one in which the batch may be appended: in another it is ErrNotLeader. It is for who knows what the
+	// log held when this replica began to lead, and whose batches make no sense after anybody else's.
+	Epoch int32
 }
 
 // AppendResult is what became of a batch.
@@ -133,6 +136,9 @@ func failed(err error) (AppendResult, bool) { return AppendResult{Offset: -1, Er
 func (p *Partition) appendLocked(b batch.Batch, o AppendOptions, done func(AppendResult)) (AppendResult, bool) {
 	if !p.append.leading {
 		return failed(p.notLeading())
+	}
+	if o.Epoch != 0 && uint64(o.Epoch) != p.append.epoch {
+		return failed(fmt.Errorf("%w: %s is led in epoch %d, and the batch is for epoch %d", ErrNotLeader, p.name(), p.append.epoch, o.Epoch))
 	}
 	s := p.settings.Load()
 	if len(b) > s.MaxMessageBytes {

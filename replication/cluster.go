@@ -39,7 +39,8 @@ type NetworkConfig struct {
 	Rack string
 	// CheckIdentity is transport.Options.CheckIdentity.
 	CheckIdentity func(id int32, who transport.Identity) error
-	// PingInterval and DeadPeerTimeout are those of transport.Options; 0: its defaults.
+	// PingInterval and DeadPeerTimeout are those of transport.Options: after how long a silence a ping is sent, and a peer is taken for lost and
+	// replaced where it leads. Default: DefaultPingInterval and DefaultDeadPeerTimeout.
 	PingInterval, DeadPeerTimeout time.Duration
 	// GossipInterval is how often news of nodes are sent on. Probes and exchanges of all that is known follow it. Default: 200 ms.
 	GossipInterval time.Duration
@@ -63,6 +64,15 @@ type Node struct {
 	news       chan struct{}              // has room for one: gossip told of something
 }
 
+func (c *NetworkConfig) ensureDefaults() {
+	if c.DeadPeerTimeout == 0 {
+		c.DeadPeerTimeout = DefaultDeadPeerTimeout
+	}
+	if c.PingInterval == 0 {
+		c.PingInterval = min(DefaultPingInterval, c.DeadPeerTimeout/2)
+	}
+}
+
 // OpenNode opens the directory. A directory without a cluster gets one first: its own, one that it joins, or one that it forms together with
 // others, whichever the configuration says; that takes until ctx ends at most. After an error nothing is left running.
 func OpenNode(ctx context.Context, cfg NodeConfig) (n *Node, err error) {
@@ -83,6 +93,7 @@ func OpenNode(ctx context.Context, cfg NodeConfig) (n *Node, err error) {
 		return n, err
 	}
 	if cfg.Network != nil {
+		cfg.Network.ensureDefaults()
 		if err := n.startNetwork(); err != nil {
 			return n, err
 		}

@@ -16,6 +16,9 @@ import (
 // a majority of the voters, they campaign one after the other, so that votes are not split; where the first lacks entries the others refuse
 // it, and the next one goes. Raft keeps all of this safe, whoever campaigns when; what is at stake is only that nobody takes the
 // lead from a leader that is well, and that a node that is cut off begins no terms.
+//
+// A node that falls silent, because its process was stopped or the network swallows what it sends, is replaced in the same way: an idle one pings
+// several times within DefaultDeadPeerTimeout, whatever its disk does. That is sooner than an election timeout, and the votes are not split.
 const (
 	failoverStagger = 100 * time.Millisecond // between two ranks: above what a vote takes where a sync is slow
 	failoverAgain   = 20 * time.Millisecond  // before a shot is repeated, and twice as long each time: dragonboat ignores one while committed entries are not applied
@@ -25,6 +28,8 @@ const (
 	failoverCalls   = time.Second            // to tell the other voters of a failed replica
 	failoverAsks    = 10                     // rounds in which the other nodes are asked: they may see the end a little later
 	failoverAskGap  = 20 * time.Millisecond
+	silenceAsks     = 20 // as failoverAsks, for a node that fell silent: the others may have heard its last ping an interval later
+	silenceAskGap   = 50 * time.Millisecond
 	failoverAskWait = 500 * time.Millisecond // for one answer
 )
 
@@ -38,6 +43,7 @@ const kindPeerGone requestKind = 'p'
 type loss struct {
 	node        int32
 	incarnation uint64 // of the node that is gone; 0: only one replica is
+	silent      bool   // it may be alive
 	gone        replicaGone
 	agreed      []int32 // nodes that see it too, with this one
 }
@@ -62,28 +68,37 @@ type failover struct {
 	mu struct {
 		sync.Mutex
 		lost []loss
-		seen map[int32]uint64 // incarnation of each node whose loss was heard of
+		// Incarnations of nodes whose end was heard of, and of those that are silent.
+		seen, silent map[int32]uint64
 	}
 }
 
 func newFailover() *failover {
 	f := &failover{wake: make(chan struct{}, 1)}
-	f.mu.seen = make(map[int32]uint64)
+	f.mu.seen, f.mu.silent = make(map[int32]uint64), make(map[int32]uint64)
 	return f
 }
 
 // failoverQueue bounds the losses that wait. More than that at once is a storm: election timeouts deal with the rest.
 const failoverQueue = 4096
 
-// first says whether the loss is heard of for the first time: there is one for each life of a node.
-func (f *failover) first(node int32, incarnation uint64) bool {
+// first says whether the loss is heard of for the first time: there is one for each life of a node, and one for each of its silences.
+func (f *failover) first(s transport.PeerState) (l loss, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.mu.seen[node] >= incarnation {
-		return false
+	l = loss{node: s.ID, incarnation: s.Incarnation}
+	switch {
+	case s.Status == transport.PeerReachable:
+		delete(f.mu.silent, s.ID)
+		return l, false
+	case s.Gone() && f.mu.seen[s.ID] < s.Incarnation:
+		f.mu.seen[s.ID] = s.Incarnation
+		return l, true
+	case s.Silent() && f.mu.silent[s.ID] < s.Incarnation:
+		f.mu.silent[s.ID], l.silent = s.Incarnation, true
+		return l, true
 	}
-	f.mu.seen[node] = incarnation
-	return true
+	return l, false
 }
 
 func (f *failover) add(l loss) {
@@ -112,8 +127,8 @@ func (h *Host) startFailover() {
 		return
 	}
 	h.peerStates.add(func(s transport.PeerState) {
-		if s.Gone() && h.failover.first(s.ID, s.Incarnation) {
-			h.spawn(func() { h.confirmLoss(loss{node: s.ID, incarnation: s.Incarnation}) })
+		if l, ok := h.failover.first(s); ok {
+			h.spawn(func() { h.confirmLoss(l) })
 		}
 	})
 	h.serve(kindReplicaGone, h.onReplicaGone)
@@ -163,7 +178,11 @@ func (h *Host) confirmLoss(l loss) {
 		return
 	}
 	l.agreed = []int32{h.cfg.Node.ID}
-	for range failoverAsks {
+	asks, gap := failoverAsks, failoverAskGap
+	if l.silent {
+		asks, gap = silenceAsks, silenceAskGap
+	}
+	for range asks {
 		var wg sync.WaitGroup
 		said := make([]bool, len(ask))
 		for i, node := range ask {
@@ -179,7 +198,7 @@ func (h *Host) confirmLoss(l loss) {
 			}
 		}
 		ask = left
-		if len(ask) == 0 || h.cameBack(l) || !pause(h.ctx, failoverAskGap) {
+		if len(ask) == 0 || h.cameBack(l) || !pause(h.ctx, gap) {
 			break
 		}
 	}

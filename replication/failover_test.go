@@ -219,14 +219,63 @@ func TestNoCampaignWithoutCause(t *testing.T) {
 	if shots <= failoverShots || shots > 2*failoverShots || s.shots != 0 || s.due.Before(soon) {
 		t.Errorf("a replica that does not take notice was told %d times: %+v", shots, s)
 	}
-	if h.failover.first(1, 5) != true || h.failover.first(1, 5) || h.failover.first(1, 4) || !h.failover.first(1, 6) {
-		t.Error("a loss counts once for each life")
+	for i, state := range []struct {
+		transport.PeerState
+		counts bool
+	}{
+		{gonePeer(5), true}, {gonePeer(5), false}, {gonePeer(4), false}, {gonePeer(6), true},
+		{silentPeer(7), true}, {silentPeer(7), false}, {transport.PeerState{ID: 1, Status: transport.PeerReachable, Incarnation: 7}, false},
+		{silentPeer(7), true}, {gonePeer(7), true}, {gonePeer(7), false},
+		{transport.PeerState{ID: 1, Status: transport.PeerLost, Incarnation: 8, Err: transport.ErrConnLost}, false},
+	} {
+		if _, ok := h.failover.first(state.PeerState); ok != state.counts {
+			t.Errorf("state %d, %v: counts %v: a loss counts once for each life, and each silence until the node is heard again", i, state.Status, ok)
+		}
 	}
 	if _, _, ok := p.rank(loss{node: 1, agreed: []int32{2}}); ok {
 		t.Error("one of three is a majority")
 	}
 	if len(h.successions(loss{node: 3, incarnation: 1, agreed: []int32{1, 2}})) != 0 {
 		t.Error("a node that leads nothing has successors")
+	}
+}
+
+func gonePeer(incarnation uint64) transport.PeerState {
+	return transport.PeerState{ID: 1, Status: transport.PeerRefusing, Reset: true, Incarnation: incarnation}
+}
+
+func silentPeer(incarnation uint64) transport.PeerState {
+	return transport.PeerState{ID: 1, Status: transport.PeerLost, Incarnation: incarnation, Err: fmt.Errorf("%w: gone quiet", transport.ErrDeadPeer)}
+}
+
+// A leader that falls silent is replaced when the others agree that it is, which is before an election timeout; a node that only one of them does not hear
+// is not.
+func TestSilentLeaderIsReplacedEarly(t *testing.T) {
+	c := newPatientTrio(t, 0)
+	defer c.close()
+	c.produce(-1, "a")
+	_, term, _ := c.nodes[0].host.guard.leader(2)
+	c.net.Cut(nodeName(1), nodeName(2), transport.CutSilent)
+	c.net.Cut(nodeName(2), nodeName(1), transport.CutSilent)
+	eventually(t, "node 2 does not hear node 1", func() bool {
+		return c.nodes[1].host.cfg.peers.node.PeerState(1).Status != transport.PeerReachable
+	})
+	pause(testContext(t), silenceAsks*silenceAskGap+failoverStagger)
+	if _, now, _ := c.nodes[2].host.guard.leader(2); now != term {
+		t.Errorf("term %d, it was %d: one node does not replace a leader", now, term)
+	}
+	began := time.Now()
+	c.net.Partition(transport.CutSilent, []string{nodeName(1)}, []string{nodeName(2), nodeName(3)})
+	l, at := c.produce(0, "b")
+	took := time.Since(began)
+	t.Logf("node %d leads after %v", l+1, took)
+	if l == 0 || at != 1 || took >= patientBound {
+		t.Errorf("node %d gave offset %d after %v", l+1, at, took)
+	}
+	c.net.Heal()
+	waitHW(t, c.parts[0], 2)
+	if got := values(t, c.parts[0], 0); fmt.Sprint(got) != "[a b]" {
+		t.Errorf("the old leader has %v", got)
 	}
 }
 

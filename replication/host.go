@@ -90,6 +90,8 @@ const (
 	DefaultMaxInFlightBytes       = 16 << 20
 	DefaultRetentionCheckInterval = 30 * time.Second
 	DefaultTickInterval           = 200 * time.Millisecond
+	DefaultPingInterval           = 400 * time.Millisecond
+	DefaultDeadPeerTimeout        = 2 * time.Second // below an election timeout, above the pauses of a busy machine
 )
 
 func (c *HostConfig) ensureDefaults() {

@@ -66,6 +66,10 @@ type PeerState struct {
 // which Windows does not report: there it is never true.
 func (s PeerState) Gone() bool { return s.Status == PeerRefusing && s.Reset }
 
+// Silent tells that nothing came over the last connection for Options.DeadPeerTimeout: the peer's process stands still, or the network swallows what
+// it sends.
+func (s PeerState) Silent() bool { return s.Status == PeerLost && errors.Is(s.Err, ErrDeadPeer) }
+
 // statusOf tells what a failed dial or handshake says about the peer.
 func statusOf(err error) PeerStatus {
 	var refused *RefusedError

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/billetlog/billet/group"
 	"github.com/billetlog/billet/replication"
 	"github.com/billetlog/billet/transport/kafka"
 )
@@ -24,6 +25,11 @@ type Options struct {
 	TopicDefaults map[string]string
 	// Logger gets what an operator may want to know. Default: nobody.
 	Logger *slog.Logger
+	// Groups are the settings of the coordinators. NewID is filled in.
+	Groups group.Options
+	// OffsetsPartitions is how many partitions OffsetsTopic gets when it is made, which
+	// is when the first group is. Default 16.
+	OffsetsPartitions int
 }
 
 // Broker is a node as Kafka's clients see it. Its methods are safe for concurrent use.
@@ -33,6 +39,8 @@ type Broker struct {
 	controller *replication.Controller
 	router     *replication.Router
 	logger     *slog.Logger
+
+	groups *groups
 
 	endpoints []replication.Endpoint // of this node; set before anybody is served
 
@@ -50,12 +58,17 @@ func Open(opts Options) (*Broker, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	b := &Broker{opts: opts, node: opts.Node, controller: opts.Node.Controller, router: opts.Router, logger: opts.Logger}
+	var err error
+	if b.groups, err = newGroups(&opts); err != nil {
+		return nil, err
+	}
 	b.life, b.endLife = context.WithCancel(context.Background())
 	return b, nil
 }
 
 // Close ends what the broker runs. Nobody calls it any more.
 func (b *Broker) Close() {
+	b.groups.close()
 	b.endLife()
 	b.changes.Wait()
 }

@@ -38,9 +38,6 @@ func dataAPIs() []api {
 	}
 }
 
-// groupAPIs are those of coordinators.
-func groupAPIs() []api { return nil }
-
 // adminAPIs change and describe the cluster.
 func adminAPIs() []api {
 	return []api{

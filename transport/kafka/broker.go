@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"github.com/twmb/franz-go/pkg/kmsg"
+
 	"github.com/billetlog/billet/internal/batch"
 )
 
@@ -14,6 +16,8 @@ type TopicID = [16]byte
 // those with a context wait. Errors that are meant for clients are *kerr.Error; others
 // become UNKNOWN_SERVER_ERROR and are logged.
 type Broker interface {
+	Groups
+
 	// Self is this node's id.
 	Self() int32
 	// ClusterID is the cluster's.
@@ -41,6 +45,19 @@ type Broker interface {
 	NewProducerID(ctx context.Context) (id int64, epoch int16, err error)
 
 	Admin
+}
+
+// Groups has the coordinators of groups.
+type Groups interface {
+	// FindCoordinator tells which node coordinates a group. It makes what is needed for
+	// groups at the first call. Errors: COORDINATOR_NOT_AVAILABLE.
+	FindCoordinator(ctx context.Context, group string) (node int32, err error)
+	// Coordinate answers a request that concerns groups: JoinGroup, SyncGroup,
+	// Heartbeat, LeaveGroup, OffsetCommit, OffsetFetch, OffsetDelete, ListGroups,
+	// DescribeGroups, DeleteGroups, ConsumerGroupHeartbeat, ConsumerGroupDescribe. It
+	// may take minutes. For groups that are coordinated elsewhere the answer says so.
+	// The request is the coordinator's until it is answered, even when ctx ends before.
+	Coordinate(ctx context.Context, from Client, request kmsg.Request) kmsg.Response
 }
 
 // Node is a node as clients of one listener reach it.
