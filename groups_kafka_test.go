@@ -231,6 +231,7 @@ func (r *reader) close(t *testing.T) {
 	if err := r.client.CommitMarkedOffsets(t.Context()); err != nil && t.Context().Err() == nil {
 		t.Logf("the last commit: %v", err)
 	}
+	_ = r.client.LeaveGroupContext(t.Context()) // static members of the newer protocol say that they will be back
 	r.client.CloseAllowingRebalance()
 }
 

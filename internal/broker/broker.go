@@ -63,11 +63,13 @@ func Open(opts Options) (*Broker, error) {
 		return nil, err
 	}
 	b.life, b.endLife = context.WithCancel(context.Background())
+	b.node.Handle(callCoordinate, b.serveForwarded)
 	return b, nil
 }
 
 // Close ends what the broker runs. Nobody calls it any more.
 func (b *Broker) Close() {
+	b.node.Handle(callCoordinate, nil)
 	b.groups.close()
 	b.endLife()
 	b.changes.Wait()
