@@ -42,59 +42,104 @@ type Settings struct {
 	MinInsyncReplicas  int // for acks=all
 }
 
+// SettingType is the kind of value that a setting has, as Kafka tells them apart.
+type SettingType uint8
+
+// The types of settings.
+const (
+	SettingString SettingType = iota
+	SettingBoolean
+	SettingInt
+	SettingLong
+	SettingDouble
+	SettingList // of values with commas between them
+)
+
 // setting is one entry of the table of topic settings: Kafka's name where Kafka has one.
 type setting struct {
-	name, value, doc string
-	set              func(*Settings, string) error
+	name       string
+	kind       SettingType
+	value, doc string
+	set        func(*Settings, string) error
+}
+
+// fixed makes a setting that Kafka has and of which this program does only what its default says: nothing else is taken, so that nobody relies on
+// what does not happen.
+func fixed(name string, kind SettingType, value, doc string) setting {
+	return setting{name, kind, value, doc, func(_ *Settings, v string) error {
+		if v == value {
+			return nil
+		}
+		if value == "" {
+			return fmt.Errorf("must be empty, nothing else is there: %s", doc)
+		}
+		return fmt.Errorf("must be %s, nothing else is there: %s", value, doc)
+	}}
 }
 
 const unlimited = "9223372036854775807"
 
 // settingsTable lists every topic setting with its default. Names, units and defaults are Kafka's where Kafka has the setting; segment.bytes
-// is smaller than Kafka's 1 GiB since small machines are expected.
+// is smaller than Kafka's 1 GiB since small machines are expected. Those that are fixed are there for tools that look for them.
 var settingsTable = []setting{
-	{"billet.fsync", "commit", "commit: durable before it is acknowledged; interval: within flush.ms after", func(s *Settings, v string) error {
+	{"billet.fsync", SettingString, "commit", "commit: durable before it is acknowledged; interval: within flush.ms after", func(s *Settings, v string) error {
 		return oneOf(v, map[string]func(){"commit": func() { s.Fsync = FsyncCommit }, "interval": func() { s.Fsync = FsyncInterval }})
 	}},
-	{"cleanup.policy", "delete", "delete: old segments are deleted by retention; compact is not there yet", func(_ *Settings, v string) error {
-		return oneOf(v, map[string]func(){"delete": func() {}})
-	}},
-	{"compression.type", "producer", "producer: batches are kept as the producer sent them", func(_ *Settings, v string) error {
-		return oneOf(v, map[string]func(){"producer": func() {}})
-	}},
-	{"flush.ms", "1000", "under billet.fsync=interval, the age at most of an acknowledged record that is not durable", func(s *Settings, v string) error {
+	fixed("cleanup.policy", SettingList, "delete", "how old records go: by retention. Compaction is not there yet"),
+	fixed("compression.gzip.level", SettingInt, "-1", "of no effect: batches are kept as the producer sent them"),
+	fixed("compression.lz4.level", SettingInt, "9", "of no effect: batches are kept as the producer sent them"),
+	fixed("compression.type", SettingString, "producer", "batches are kept as the producer sent them"),
+	fixed("compression.zstd.level", SettingInt, "3", "of no effect: batches are kept as the producer sent them"),
+	fixed("delete.retention.ms", SettingLong, "86400000", "how long a compacted topic keeps the marks of deleted keys: of no effect without compaction"),
+	fixed("file.delete.delay.ms", SettingLong, "60000", "of no effect: files are deleted when no reader has them any more"),
+	fixed("flush.messages", SettingLong, unlimited, "records after which the disk is synced: billet.fsync and flush.ms say when that is"),
+	{"flush.ms", SettingLong, "1000", "under billet.fsync=interval, the age at most of an acknowledged record that is not durable", func(s *Settings, v string) error {
 		return millis(v, flushMillisMin, 600_000, &s.FlushInterval)
 	}},
-	{"index.interval.bytes", "4096", "bytes of log between two index entries", func(s *Settings, v string) error {
+	fixed("follower.replication.throttled.replicas", SettingList, "", "replicas whose copying is throttled: Cluster.CatchupBytesPerSecond does so for the node"),
+	{"index.interval.bytes", SettingInt, "4096", "bytes of log between two index entries", func(s *Settings, v string) error {
 		return number(v, 512, 1<<20, func(n int64) { s.IndexIntervalBytes = int(n) })
 	}},
-	{"max.message.bytes", "1048588", "size of a record batch at most", func(s *Settings, v string) error {
+	fixed("leader.replication.throttled.replicas", SettingList, "", "replicas from which copying is throttled: Cluster.CatchupBytesPerSecond does so for the node"),
+	fixed("local.retention.bytes", SettingLong, "-2", "of no effect without remote storage"),
+	fixed("local.retention.ms", SettingLong, "-2", "of no effect without remote storage"),
+	fixed("max.compaction.lag.ms", SettingLong, unlimited, "of no effect without compaction"),
+	{"max.message.bytes", SettingInt, "1048588", "size of a record batch at most", func(s *Settings, v string) error {
 		return number(v, 1024, maxMessageBytesMax, func(n int64) { s.MaxMessageBytes = int(n) })
 	}},
-	{"message.timestamp.after.max.ms", "3600000", "how far ahead of the clock a record's timestamp may be", func(s *Settings, v string) error {
+	{"message.timestamp.after.max.ms", SettingLong, "3600000", "how far ahead of the clock a record's timestamp may be", func(s *Settings, v string) error {
 		return millis(v, 0, math.MaxInt64, &s.TimestampAfterMax)
 	}},
-	{"message.timestamp.before.max.ms", unlimited, "how far behind the clock a record's timestamp may be", func(s *Settings, v string) error {
+	{"message.timestamp.before.max.ms", SettingLong, unlimited, "how far behind the clock a record's timestamp may be", func(s *Settings, v string) error {
 		return millis(v, 0, math.MaxInt64, &s.TimestampBeforeMax)
 	}},
-	{"message.timestamp.type", "CreateTime", "CreateTime: the producer's; LogAppendTime: the leader's clock", func(s *Settings, v string) error {
+	{"message.timestamp.type", SettingString, "CreateTime", "CreateTime: the producer's; LogAppendTime: the leader's clock", func(s *Settings, v string) error {
 		return oneOf(v, map[string]func(){"CreateTime": func() { s.LogAppendTime = false }, "LogAppendTime": func() { s.LogAppendTime = true }})
 	}},
-	{"min.insync.replicas", "1", "replicas that must be in sync for acks=all, and have a batch before it is answered", func(s *Settings, v string) error {
+	fixed("min.cleanable.dirty.ratio", SettingDouble, "0.5", "of no effect without compaction"),
+	fixed("min.compaction.lag.ms", SettingLong, "0", "of no effect without compaction"),
+	{"min.insync.replicas", SettingInt, "1", "replicas that must be in sync for acks=all, and have a batch before it is answered", func(s *Settings, v string) error {
 		return number(v, 1, minInsyncMax, func(n int64) { s.MinInsyncReplicas = int(n) })
 	}},
-	{"retention.bytes", "-1", "bytes kept per partition; -1: no limit", func(s *Settings, v string) error {
+	fixed("preallocate", SettingBoolean, "false", "of no effect: the node decides how it makes files"),
+	fixed("remote.copy.disable", SettingBoolean, "false", "of no effect without remote storage"),
+	fixed("remote.log.delete.on.disable", SettingBoolean, "false", "of no effect without remote storage"),
+	fixed("remote.storage.enable", SettingBoolean, "false", "records are stored on the nodes only"),
+	{"retention.bytes", SettingLong, "-1", "bytes kept per partition; -1: no limit", func(s *Settings, v string) error {
 		return number(v, -1, math.MaxInt64, func(n int64) { s.RetentionBytes = n })
 	}},
-	{"retention.ms", "604800000", "how long records are kept; -1: for ever", func(s *Settings, v string) error {
+	{"retention.ms", SettingLong, "604800000", "how long records are kept; -1: for ever", func(s *Settings, v string) error {
 		return millis(v, -1, math.MaxInt64, &s.RetentionAge)
 	}},
-	{"segment.bytes", "268435456", "size at which a segment is closed and a new one begun", func(s *Settings, v string) error {
+	{"segment.bytes", SettingInt, "268435456", "size at which a segment is closed and a new one begun", func(s *Settings, v string) error {
 		return number(v, segmentBytesMin, segmentBytesMax, func(n int64) { s.SegmentBytes = n })
 	}},
-	{"segment.ms", "604800000", "age of a segment's first record at which a new one is begun, however small it is", func(s *Settings, v string) error {
+	fixed("segment.index.bytes", SettingInt, "10485760", "of no effect: an index is as large as its segment needs"),
+	fixed("segment.jitter.ms", SettingLong, "0", "of no effect: segments are closed when segment.ms says"),
+	{"segment.ms", SettingLong, "604800000", "age of a segment's first record at which a new one is begun, however small it is", func(s *Settings, v string) error {
 		return millis(v, 1, math.MaxInt64, &s.SegmentAge)
 	}},
+	fixed("unclean.leader.election.enable", SettingBoolean, "false", "only a replica that has all acknowledged records is elected"),
 }
 
 const (
@@ -106,13 +151,16 @@ const (
 )
 
 // SettingInfo describes a topic setting.
-type SettingInfo struct{ Name, Default, Doc string }
+type SettingInfo struct {
+	Name, Default, Doc string
+	Type               SettingType
+}
 
 // KnownSettings lists the topic settings, by name.
 func KnownSettings() []SettingInfo {
 	out := make([]SettingInfo, len(settingsTable))
 	for i, s := range settingsTable {
-		out[i] = SettingInfo{s.name, s.value, s.doc}
+		out[i] = SettingInfo{s.name, s.value, s.doc, s.kind}
 	}
 	return out
 }

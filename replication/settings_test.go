@@ -1,6 +1,7 @@
 package replication
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -22,8 +23,6 @@ const forEver = time.Duration(-1)
 var settingCases = []settingCase{
 	{"billet.fsync", FsyncCommit, map[string]any{"commit": FsyncCommit, "interval": FsyncInterval}, []string{"Commit", "never"},
 		func(s *Settings) any { return s.Fsync }},
-	{"cleanup.policy", nil, map[string]any{"delete": nil}, []string{"compact", "delete,compact"}, func(*Settings) any { return nil }},
-	{"compression.type", nil, map[string]any{"producer": nil}, []string{"gzip", "none"}, func(*Settings) any { return nil }},
 	{"flush.ms", time.Second, map[string]any{fmt.Sprint(flushMillisMin): flushMillisMin * time.Millisecond, "600000": 10 * time.Minute},
 		[]string{fmt.Sprint(flushMillisMin - 1), "600001", "-1"}, func(s *Settings) any { return s.FlushInterval }},
 	{"index.interval.bytes", 4096, map[string]any{"512": 512, "1048576": 1 << 20}, []string{"511", "1048577"},
@@ -47,20 +46,65 @@ var settingCases = []settingCase{
 		func(s *Settings) any { return s.SegmentAge }},
 }
 
-func TestSettings(t *testing.T) {
-	known := KnownSettings()
-	if len(known) != len(settingCases) {
-		t.Fatalf("%d settings are known, %d are tested", len(known), len(settingCases))
-	}
-	for i, c := range settingCases {
-		if known[i].Name != c.name || known[i].Doc == "" {
-			t.Fatalf("setting %d is %q, want %q with a description", i, known[i].Name, c.name)
+// fixedCases are the settings of Kafka that have one value here.
+var fixedCases = map[string]string{
+	"cleanup.policy":                          "delete",
+	"compression.gzip.level":                  "-1",
+	"compression.lz4.level":                   "9",
+	"compression.type":                        "producer",
+	"compression.zstd.level":                  "3",
+	"delete.retention.ms":                     "86400000",
+	"file.delete.delay.ms":                    "60000",
+	"flush.messages":                          unlimited,
+	"follower.replication.throttled.replicas": "",
+	"leader.replication.throttled.replicas":   "",
+	"local.retention.bytes":                   "-2",
+	"local.retention.ms":                      "-2",
+	"max.compaction.lag.ms":                   unlimited,
+	"min.cleanable.dirty.ratio":               "0.5",
+	"min.compaction.lag.ms":                   "0",
+	"preallocate":                             "false",
+	"remote.copy.disable":                     "false",
+	"remote.log.delete.on.disable":            "false",
+	"remote.storage.enable":                   "false",
+	"segment.index.bytes":                     "10485760",
+	"segment.jitter.ms":                       "0",
+	"unclean.leader.election.enable":          "false",
+}
+
+// What is fixed is taken as it is, and nothing else is: neither what Kafka would take, nor what cannot be.
+func TestFixedSettings(t *testing.T) {
+	for name, value := range fixedCases {
+		if _, err := ParseSettings(map[string]string{name: value}); err != nil {
+			t.Errorf("%s=%s: %v", name, value, err)
 		}
+		for _, other := range []string{"1", "compact", "true", "gzip", " ", value + " ", value + value + "0"} {
+			_, err := ParseSettings(map[string]string{name: other})
+			if !errors.Is(err, ErrInvalidConfig) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "must be "+cmp.Or(value, "empty")) {
+				t.Errorf("%s=%q: %v", name, other, err)
+			}
+		}
+	}
+}
+
+func TestSettings(t *testing.T) {
+	known := map[string]SettingInfo{}
+	last := ""
+	for _, k := range KnownSettings() {
+		if _, ok := fixedCases[k.Name]; ok && k.Default != fixedCases[k.Name] || k.Doc == "" || k.Name <= last {
+			t.Errorf("%+v after %q", k, last)
+		}
+		known[k.Name], last = k, k.Name
+	}
+	if len(known) != len(settingCases)+len(fixedCases) {
+		t.Fatalf("%d settings are known, %d are tested", len(known), len(settingCases)+len(fixedCases))
+	}
+	for _, c := range settingCases {
 		s, err := ParseSettings(nil)
 		if err != nil || c.get(&s) != c.fallback {
 			t.Errorf("%s: default is %v, want %v (%v)", c.name, c.get(&s), c.fallback, err)
 		}
-		if s, err = ParseSettings(map[string]string{c.name: known[i].Default}); err != nil || c.get(&s) != c.fallback {
+		if s, err = ParseSettings(map[string]string{c.name: known[c.name].Default}); err != nil || c.get(&s) != c.fallback {
 			t.Errorf("%s: the default written out is %v (%v)", c.name, c.get(&s), err)
 		}
 		for v, want := range c.good {
@@ -84,7 +128,7 @@ func TestSettings(t *testing.T) {
 }
 
 func TestSettingsUnknown(t *testing.T) {
-	for _, name := range []string{"retention", "", "Retention.ms", "flush.messages"} {
+	for _, name := range []string{"retention", "", "Retention.ms", "flush.records"} {
 		_, err := ParseSettings(map[string]string{name: "1"})
 		if !errors.Is(err, ErrInvalidConfig) || !strings.Contains(err.Error(), fmt.Sprintf("%q", name)) || !strings.Contains(err.Error(), "segment.bytes") {
 			t.Errorf("%q: %v", name, err)
