@@ -1,8 +1,11 @@
 package billet
 
 import (
+	"errors"
 	"testing"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+	wirekerr "github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -69,7 +72,7 @@ func TestKafkaCreateAndDeleteTopics(t *testing.T) {
 		{newKafkaTopic("a b", 1, 1), kerr.INVALID_TOPIC_EXCEPTION},
 		{newKafkaTopic(string(long), 1, 1), kerr.INVALID_TOPIC_EXCEPTION},
 		{newKafkaTopic(string(long[1:]), 1, 1), 0},
-		{newKafkaTopic("__consumer_offsets", 1, 1), kerr.INVALID_REQUEST},
+		{newKafkaTopic("__consumer_offsets", 1, 1), kerr.INVALID_TOPIC_EXCEPTION},
 		{newKafkaTopic("p", 0, 1), kerr.INVALID_PARTITIONS},
 		{newKafkaTopic("p", -2, 1), kerr.INVALID_PARTITIONS},
 		{newKafkaTopic("p", 10_001, 1), kerr.INVALID_PARTITIONS},
@@ -116,5 +119,118 @@ func TestKafkaCreateAndDeleteTopics(t *testing.T) {
 	}
 	if _, err := log.Topic(t.Context(), "a.b"); err == nil {
 		t.Error("the topic is still there")
+	}
+}
+
+func TestKafkaAssignments(t *testing.T) {
+	_, client := openKafkaAdmin(t, Config{NodeID: 4})
+	assign := func(name string, nodes ...[]int32) kmsg.CreateTopicsRequestTopic {
+		topic := newKafkaTopic(name, -1, -1)
+		for i, on := range nodes {
+			topic.ReplicaAssignment = append(topic.ReplicaAssignment, kmsg.CreateTopicsRequestTopicReplicaAssignment{Partition: int32(i), Replicas: on})
+		}
+		return topic
+	}
+	gap := assign("gap", []int32{4}, []int32{4})
+	gap.ReplicaAssignment[1].Partition = 2
+	twice := assign("twice", []int32{4}, []int32{4})
+	twice.ReplicaAssignment[1].Partition = 0
+	counted := assign("counted", []int32{4})
+	counted.NumPartitions = 1
+	factored := assign("factored", []int32{4})
+	factored.ReplicationFactor = 1
+	for _, c := range []struct {
+		topic kmsg.CreateTopicsRequestTopic
+		code  int16
+	}{
+		{assign("good", []int32{4}, []int32{4}, []int32{4}), 0},
+		{assign("unknown", []int32{4}, []int32{5}), kerr.INVALID_REPLICA_ASSIGNMENT},
+		{assign("negative", []int32{-4}), kerr.INVALID_REPLICA_ASSIGNMENT},
+		{assign("same", []int32{4, 4}), kerr.INVALID_REPLICA_ASSIGNMENT},
+		{assign("uneven", []int32{4}, []int32{4, 5}), kerr.INVALID_REPLICA_ASSIGNMENT},
+		{assign("none", []int32{}), kerr.INVALID_REPLICA_ASSIGNMENT},
+		{gap, kerr.INVALID_REPLICA_ASSIGNMENT},
+		{twice, kerr.INVALID_REPLICA_ASSIGNMENT},
+		{counted, kerr.INVALID_REQUEST},
+		{factored, kerr.INVALID_REQUEST},
+	} {
+		q := kmsg.NewPtrCreateTopicsRequest()
+		q.Topics = append(q.Topics, c.topic)
+		got := askKafka[*kmsg.CreateTopicsResponse](t, client, q).Topics[0]
+		if got.ErrorCode != c.code || c.code == 0 && (got.NumPartitions != 3 || got.ReplicationFactor != 1) {
+			t.Errorf("%s: %+v, want code %d", c.topic.Topic, got, c.code)
+		}
+	}
+	more := kmsg.NewPtrCreatePartitionsRequest()
+	more.Topics = []kmsg.CreatePartitionsRequestTopic{{Topic: "good", Count: 4, Assignment: []kmsg.CreatePartitionsRequestTopicAssignment{{Replicas: []int32{5}}}}}
+	if got := askKafka[*kmsg.CreatePartitionsResponse](t, client, more).Topics[0]; got.ErrorCode != kerr.INVALID_REPLICA_ASSIGNMENT {
+		t.Errorf("more on a node that is not there: %+v", got)
+	}
+	more.Topics[0].Assignment[0].Replicas = []int32{4}
+	if got := askKafka[*kmsg.CreatePartitionsResponse](t, client, more).Topics[0]; got.ErrorCode != 0 {
+		t.Errorf("more: %+v", got)
+	}
+}
+
+// kadm, which tools are made with, changes topics and finds them as they are.
+func TestKafkaAdminClient(t *testing.T) {
+	log, client := openKafkaAdmin(t, Config{TopicDefaults: map[string]string{"segment.ms": "60000"}})
+	adm := kadm.NewClient(client)
+	ctx := t.Context()
+	if _, err := adm.CreateTopic(ctx, 1, -1, map[string]*string{"retention.ms": kadm.StringPtr("5000")}, "a"); err != nil {
+		t.Fatal(err)
+	}
+	more, err := adm.UpdatePartitions(ctx, 3, "a", "none")
+	if err != nil || more["a"].Err != nil || more["none"].Err == nil {
+		t.Fatalf("%+v %v", more, err)
+	}
+	if info, err := log.Topic(ctx, "a"); err != nil || len(info.Partitions) != 3 {
+		t.Fatalf("%+v %v", info, err)
+	}
+	altered, err := adm.AlterTopicConfigs(ctx, []kadm.AlterConfig{
+		{Op: kadm.SetConfig, Name: "retention.bytes", Value: kadm.StringPtr("1000000")}, {Op: kadm.DeleteConfig, Name: "retention.ms"},
+		{Op: kadm.AppendConfig, Name: "cleanup.policy", Value: kadm.StringPtr("delete")},
+	}, "a")
+	if err != nil || altered[0].Err != nil {
+		t.Fatalf("%+v %v", altered, err)
+	}
+	refused, err := adm.AlterTopicConfigs(ctx, []kadm.AlterConfig{{Op: kadm.AppendConfig, Name: "cleanup.policy", Value: kadm.StringPtr("compact")}}, "a")
+	if err != nil || !errors.Is(refused[0].Err, wirekerr.InvalidConfig) {
+		t.Errorf("%+v %v", refused, err)
+	}
+	described, err := adm.DescribeTopicConfigs(ctx, "a")
+	if err != nil || described[0].Err != nil {
+		t.Fatalf("%+v %v", described, err)
+	}
+	have := map[string]kadm.Config{}
+	for _, c := range described[0].Configs {
+		have[c.Key] = c
+	}
+	for name, value := range map[string]string{"retention.bytes": "1000000", "segment.ms": "60000", "cleanup.policy": "delete"} {
+		if c := have[name]; c.MaybeValue() != value || c.Source != kmsg.ConfigSourceDynamicTopicConfig {
+			t.Errorf("%s is %+v", name, c)
+		}
+	}
+	if c := have["retention.ms"]; c.MaybeValue() != "604800000" || c.Source != kmsg.ConfigSourceDefaultConfig {
+		t.Errorf("retention.ms is %+v", c)
+	}
+	for _, s := range Settings() {
+		if c, ok := have[s.Name]; !ok || c.Sensitive || c.Value == nil {
+			t.Errorf("%s is %+v", s.Name, c)
+		}
+	}
+	node, err := adm.DescribeBrokerConfigs(ctx, 1)
+	if err != nil || len(node) != 1 || node[0].Err != nil {
+		t.Fatalf("%+v %v", node, err)
+	}
+	have = map[string]kadm.Config{}
+	for _, c := range node[0].Configs {
+		have[c.Key] = c
+	}
+	for name, value := range map[string]string{"node.id": "1", "log.roll.ms": "60000", "log.retention.ms": "604800000", "message.max.bytes": "1048588", "num.partitions": "1",
+		"advertised.listeners": "CLIENT://" + log.KafkaAddr(), "auto.create.topics.enable": "false", "delete.topic.enable": "true"} {
+		if c := have[name]; c.MaybeValue() != value {
+			t.Errorf("%s is %q, want %q", name, c.MaybeValue(), value)
+		}
 	}
 }

@@ -144,7 +144,8 @@ func openNode(config Config, s seams, events *eventQueue) (n *machineNode, err e
 		return n, err
 	}
 	n.catalog = newControllerCatalog(n.Controller)
-	n.broker, err = broker.Open(broker.Options{Node: n.Node, Router: n.catalog.router, Self: config.NodeID, TopicDefaults: config.TopicDefaults,
+	n.broker, err = broker.Open(broker.Options{Node: n.Node, Router: n.catalog.router, Self: config.NodeID,
+		Dir: config.Dir, Rack: config.Cluster.Rack, TopicDefaults: config.TopicDefaults,
 		Logger: config.Logger, Groups: config.Groups.options(), OffsetsPartitions: config.Groups.OffsetsPartitions})
 	if err != nil {
 		return n, err

@@ -294,43 +294,61 @@ func (c *Controller) apportion(t *TopicState, s Settings) {
 	}
 }
 
-type addPartitionsRequest struct {
-	Name  string `json:"name"`
-	Total int    `json:"total"`
+// MorePartitions says how to extend a topic.
+type MorePartitions struct {
+	Topic string `json:"name"`
+	// Total is how many partitions there shall be.
+	Total int `json:"total"`
+	// Assignments are the nodes of each new partition, the preferred leader first. Nil: they are chosen.
+	Assignments [][]int32 `json:"assignments,omitempty"`
+	// ValidateOnly says that everything is checked and nothing is made.
+	ValidateOnly bool `json:"validate,omitempty"`
 }
 
 // AddPartitions extends a topic to total partitions. Keys map to other partitions from then on.
 func (c *Controller) AddPartitions(ctx context.Context, name string, total int) error {
-	old, err := ask(ctx, c, "add-partitions", addPartitionsRequest{name, total}, (*Controller).addPartitions)
-	if err != nil {
+	return c.ExtendTopic(ctx, MorePartitions{Topic: name, Total: total})
+}
+
+// ExtendTopic is AddPartitions on given nodes.
+func (c *Controller) ExtendTopic(ctx context.Context, more MorePartitions) error {
+	old, err := ask(ctx, c, "add-partitions", more, (*Controller).addPartitions)
+	if err != nil || more.ValidateOnly {
 		return err
 	}
-	t, ok := c.Topic(name)
+	t, ok := c.Topic(more.Topic)
 	if !ok {
-		return fmt.Errorf("%w: topic %q was deleted", ErrUnknownTopic, name)
+		return fmt.Errorf("%w: topic %q was deleted", ErrUnknownTopic, more.Topic)
 	}
 	return c.awaitTopic(ctx, &t, old)
 }
 
-func (c *Controller) addPartitions(ctx context.Context, q addPartitionsRequest) (old int, err error) {
+func (c *Controller) addPartitions(ctx context.Context, q MorePartitions) (old int, err error) {
 	var more TopicState
 	err = c.decide(ctx, func(ctx context.Context) error {
-		t, err := c.mutable(q.Name)
+		t, err := c.mutable(q.Topic)
 		if err != nil {
 			return err
 		}
 		old = len(t.Partitions)
 		if q.Total <= old || q.Total > MaxPartitions {
-			return fmt.Errorf("%w: topic %q has %d, asked for are %d: give the new total, at most %d", ErrInvalidPartitions, q.Name, old, q.Total, MaxPartitions)
+			return fmt.Errorf("%w: topic %q has %d, asked for are %d: give the new total, at most %d", ErrInvalidPartitions, q.Topic, old, q.Total, MaxPartitions)
 		}
 		more = *t
-		places, err := c.place(q.Total-old, t.replicas())
+		spec := TopicSpec{Name: q.Topic, Partitions: q.Total - old, Replicas: t.replicas(), Assignments: q.Assignments}
+		if err := spec.check(); err != nil {
+			return err
+		}
+		places, err := c.placesFor(&spec)
 		if err != nil {
-			return fmt.Errorf("topic %q: %w", q.Name, err)
+			return fmt.Errorf("topic %q: %w", q.Topic, err)
+		}
+		if q.ValidateOnly {
+			return nil
 		}
 		return c.extend(ctx, &more, places)
 	})
-	if err == nil {
+	if err == nil && !q.ValidateOnly {
 		c.kickOff(ctx, more.Partitions[old:])
 	}
 	return old, err

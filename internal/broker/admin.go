@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 
 	"github.com/billetlog/billet/internal/kerr"
@@ -33,33 +32,6 @@ func change[T any](ctx context.Context, b *Broker, do func(ctx context.Context) 
 	}
 }
 
-// maxTopicName is Kafka's bound, in bytes.
-const maxTopicName = 249
-
-// internalTopics are names that only the cluster itself gives.
-var internalTopics = [...]string{replication.MetadataTopic, "__consumer_offsets", "__transaction_state", "__share_group_state"}
-
-// checkName refuses names that no topic can have, or that no client gives.
-func checkName(name string) error {
-	switch {
-	case name == "":
-		return kerr.Errorf(kerr.INVALID_TOPIC_EXCEPTION, "the topic's name is empty")
-	case name == "." || name == "..":
-		return kerr.Errorf(kerr.INVALID_TOPIC_EXCEPTION, "a topic cannot be named %q", name)
-	case len(name) > maxTopicName:
-		return kerr.Errorf(kerr.INVALID_TOPIC_EXCEPTION, "the topic's name has %d characters, %d are possible", len(name), maxTopicName)
-	case slices.Contains(internalTopics[:], name):
-		return kerr.Errorf(kerr.INVALID_REQUEST, "%s is an internal topic: the cluster makes it when it needs it", name)
-	}
-	for i := range len(name) {
-		c := name[i]
-		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-') {
-			return kerr.Errorf(kerr.INVALID_TOPIC_EXCEPTION, "the topic's name has %q at byte %d: a-z A-Z 0-9 . _ - are possible", c, i)
-		}
-	}
-	return nil
-}
-
 // fold makes names equal that are taken for each other: names of metrics have '_' for '.'.
 func fold(name string) string { return strings.ReplaceAll(name, ".", "_") }
 
@@ -82,61 +54,54 @@ func (b *Broker) checkFree(name string) error {
 
 // CreateTopic makes a topic, or only tells whether it could.
 func (b *Broker) CreateTopic(ctx context.Context, t kafka.NewTopic, validateOnly bool) (kafka.Topic, error) {
-	spec, err := b.newTopic(&t)
-	if err != nil {
+	spec := replication.TopicSpec{Name: t.Name, Partitions: t.Partitions, Replicas: t.Replicas, Config: b.withDefaults(t.Config),
+		Assignments: t.Assignments, ValidateOnly: validateOnly}
+	if err := b.checkFree(t.Name); err != nil {
 		return kafka.Topic{}, err
 	}
-	if validateOnly {
-		would := kafka.Topic{Name: t.Name, Partitions: make([]kafka.PartitionState, spec.Partitions)}
-		for i := range would.Partitions {
-			would.Partitions[i].Replicas = make([]int32, spec.Replicas)
-		}
-		return would, nil
+	if err := b.checkCounts(&spec, t.ClampReplicas); err != nil {
+		return kafka.Topic{}, err
 	}
 	return change(ctx, b, func(ctx context.Context) (kafka.Topic, error) {
 		made, err := b.controller.CreateTopic(ctx, spec)
 		if err != nil {
 			return kafka.Topic{}, err
 		}
+		if validateOnly {
+			made.ID = kafka.TopicID{}
+		}
 		return b.describe(&made), nil
 	})
 }
 
-// defaultReplicas is how many replicas the partitions of a topic get whose maker does not
-// say, where there are as many nodes.
-const defaultReplicas = 3
-
-// newTopic checks a topic to be made, and fills in what it does not say.
-func (b *Broker) newTopic(t *kafka.NewTopic) (spec replication.TopicSpec, err error) {
-	if err := checkName(t.Name); err != nil {
-		return spec, err
-	}
-	if err := b.checkFree(t.Name); err != nil {
-		return spec, err
-	}
-	spec = replication.TopicSpec{Name: t.Name, Partitions: t.Partitions, Replicas: t.Replicas, Config: b.withDefaults(t.Config)}
-	if _, err := replication.ParseSettings(spec.Config); err != nil {
-		return spec, wireError(err)
+// checkCounts translates the counts of a topic to be made, where -1 is a default.
+func (b *Broker) checkCounts(spec *replication.TopicSpec, clamp bool) error {
+	if spec.Assignments != nil {
+		spec.Partitions, spec.Replicas = 0, 0
+		return nil
 	}
 	if spec.Partitions == -1 {
 		spec.Partitions = 1
 	}
-	if spec.Partitions < 1 || spec.Partitions > replication.MaxPartitions {
-		return spec, kerr.Errorf(kerr.INVALID_PARTITIONS, "%d partitions: 1 to %d are possible, or -1 for the default", spec.Partitions, replication.MaxPartitions)
+	if spec.Partitions < 1 { // more than there can be is found below
+		return kerr.Errorf(kerr.INVALID_PARTITIONS, "%d partitions: 1 or more are possible, or -1 for the default", spec.Partitions)
 	}
 	nodes := b.takers()
 	switch {
 	case spec.Replicas == -1:
-		spec.Replicas = max(min(defaultReplicas, nodes), 1)
+		spec.Replicas = 0
 	case spec.Replicas < 1:
-		return spec, kerr.Errorf(kerr.INVALID_REPLICATION_FACTOR, "a replication factor of %d: it is 1 or more, or -1 for the default", spec.Replicas)
-	case spec.Replicas > nodes && t.ClampReplicas:
+		return kerr.Errorf(kerr.INVALID_REPLICATION_FACTOR, "a replication factor of %d: it is 1 or more, or -1 for the default", spec.Replicas)
+	case spec.Replicas > nodes && clamp:
 		spec.Replicas = max(nodes, 1)
-	case spec.Replicas > nodes:
-		return spec, kerr.Errorf(kerr.INVALID_REPLICATION_FACTOR, "a replication factor of %d: %d nodes are there that can have a replica", spec.Replicas, nodes)
+	case spec.Replicas > replication.ReplicasMax:
+		return kerr.Errorf(kerr.INVALID_REPLICATION_FACTOR, "a replication factor of %d: up to %d are possible", spec.Replicas, replication.ReplicasMax)
 	}
-	return spec, nil
+	return nil
 }
+
+// defaultReplicas is the replication factor of topics whose makers do not say.
+const defaultReplicas = 3
 
 // takers counts the nodes that can be given a replica.
 func (b *Broker) takers() (n int) {
@@ -178,21 +143,17 @@ func (b *Broker) DeleteTopic(ctx context.Context, name string, id kafka.TopicID)
 	return err
 }
 
-// NewTopicConfig lists the settings that a topic made with config has.
-func (b *Broker) NewTopicConfig(config map[string]string) []kafka.ConfigEntry {
-	return topicEntries(b.withDefaults(config))
-}
-
-// topicEntries lists all settings of a topic for which some were given.
-func topicEntries(config map[string]string) []kafka.ConfigEntry {
-	known := replication.KnownSettings()
-	out := make([]kafka.ConfigEntry, 0, len(known))
-	for _, s := range known {
-		e := kafka.ConfigEntry{Name: s.Name, Value: s.Default, Default: s.Default, Doc: s.Doc}
-		if v, ok := config[s.Name]; ok {
-			e.Value, e.Set = v, true
-		}
-		out = append(out, e)
+// AddPartitions makes a topic have more partitions.
+func (b *Broker) AddPartitions(ctx context.Context, name string, total int, assignments [][]int32, validateOnly bool) error {
+	t, ok := b.controller.Topic(name)
+	switch {
+	case !ok:
+		return kerr.Errorf(kerr.UNKNOWN_TOPIC_OR_PARTITION, "there is no topic %q", name)
+	case t.Internal:
+		return kerr.Errorf(kerr.INVALID_TOPIC_EXCEPTION, "topic %q is internal and keeps its partitions", name)
 	}
-	return out
+	_, err := change(ctx, b, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, b.controller.ExtendTopic(ctx, replication.MorePartitions{Topic: name, Total: total, Assignments: assignments, ValidateOnly: validateOnly})
+	})
+	return err
 }

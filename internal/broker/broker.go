@@ -20,6 +20,8 @@ type Options struct {
 	Router *replication.Router
 	// Self is the node's id.
 	Self int32
+	// Dir is the node's directory, Rack where it stands.
+	Dir, Rack string
 	// TopicDefaults are settings for topics that clients make and that do not say
 	// otherwise.
 	TopicDefaults map[string]string

@@ -32,6 +32,8 @@ var wireCodes = []struct {
 	{replication.ErrFailed, kerr.KAFKA_STORAGE_ERROR},
 	{replication.ErrClosed, kerr.NOT_LEADER_OR_FOLLOWER},
 	{replication.ErrUnknownTopic, kerr.UNKNOWN_TOPIC_OR_PARTITION},
+	{replication.ErrInvalidTopic, kerr.INVALID_TOPIC_EXCEPTION},
+	{replication.ErrInvalidAssignment, kerr.INVALID_REPLICA_ASSIGNMENT},
 	{replication.ErrTopicExists, kerr.TOPIC_ALREADY_EXISTS},
 	{replication.ErrInvalidPartitions, kerr.INVALID_PARTITIONS},
 	{replication.ErrInvalidConfig, kerr.INVALID_CONFIG},

@@ -20,22 +20,14 @@ func (c *call) createTopics(q *kmsg.CreateTopicsRequest) kmsg.Response {
 	r := q.ResponseKind().(*kmsg.CreateTopicsResponse)
 	ctx, cancel := c.within(q.TimeoutMillis)
 	defer cancel()
-	twice := repeated(q.Topics, func(t *kmsg.CreateTopicsRequestTopic) string { return t.Topic })
-	var wanted []*kmsg.CreateTopicsRequestTopic
-	seen := map[string]bool{}
-	for i := range q.Topics {
-		if t := &q.Topics[i]; !seen[t.Topic] {
-			seen[t.Topic] = true
-			wanted = append(wanted, t)
-		}
-	}
+	wanted, twice := once(q.Topics, func(t *kmsg.CreateTopicsRequestTopic) string { return t.Topic })
 	r.Topics = make([]kmsg.CreateTopicsResponseTopic, len(wanted))
 	each(len(wanted), func(i int) {
 		answer := kmsg.NewCreateTopicsResponseTopic()
 		answer.Topic, answer.NumPartitions, answer.ReplicationFactor = wanted[i].Topic, -1, -1
 		var err error
 		if twice[answer.Topic] {
-			err = kerr.Errorf(kerr.INVALID_REQUEST, "the topic is named more than once")
+			err = topicTwice()
 		} else {
 			err = c.createTopic(ctx, wanted[i], q.ValidateOnly, &answer)
 		}
@@ -56,7 +48,10 @@ func (c *call) createTopic(ctx context.Context, q *kmsg.CreateTopicsRequestTopic
 	}
 	t := NewTopic{Name: q.Topic, Partitions: int(q.NumPartitions), Replicas: int(q.ReplicationFactor),
 		ClampReplicas: c.conn.server.opts.ClampReplicationFactor, Config: config}
-	if len(q.ReplicaAssignment) == 0 && t.Partitions == -1 {
+	if t.Assignments, err = assignments(q); err != nil {
+		return err
+	}
+	if t.Assignments == nil && t.Partitions == -1 {
 		t.Partitions = c.conn.server.opts.DefaultPartitions
 	}
 	made, err := c.broker().CreateTopic(ctx, t, validateOnly)
@@ -79,6 +74,33 @@ func (c *call) createTopic(ctx context.Context, q *kmsg.CreateTopicsRequestTopic
 		answer.Configs = append(answer.Configs, s)
 	}
 	return nil
+}
+
+// assignments are the nodes that a request gives for each partition, nil if it does not.
+func assignments(q *kmsg.CreateTopicsRequestTopic) ([][]int32, error) {
+	n := len(q.ReplicaAssignment)
+	switch {
+	case n == 0:
+		return nil, nil
+	case q.ReplicationFactor != -1:
+		return nil, kerr.Errorf(kerr.INVALID_REQUEST, "nodes are given and a replication factor of %d: it must be -1 then", q.ReplicationFactor)
+	case q.NumPartitions != -1:
+		return nil, kerr.Errorf(kerr.INVALID_REQUEST, "nodes are given and a count of %d partitions: it must be -1 then", q.NumPartitions)
+	}
+	out := make([][]int32, n)
+	for i := range q.ReplicaAssignment {
+		a := &q.ReplicaAssignment[i]
+		switch {
+		case a.Partition < 0 || int(a.Partition) >= n:
+			return nil, kerr.Errorf(kerr.INVALID_REPLICA_ASSIGNMENT, "nodes are given for %d partitions, one of which is %d: they are numbered from 0 on without gaps", n, a.Partition)
+		case out[a.Partition] != nil:
+			return nil, kerr.Errorf(kerr.INVALID_REPLICA_ASSIGNMENT, "nodes are given for partition %d twice", a.Partition)
+		case len(a.Replicas) == 0:
+			return nil, kerr.Errorf(kerr.INVALID_REPLICA_ASSIGNMENT, "no nodes are given for partition %d", a.Partition)
+		}
+		out[a.Partition] = a.Replicas
+	}
+	return out, nil
 }
 
 // givenConfig takes the settings out of a request.

@@ -79,7 +79,7 @@ func (c *call) deletions(topics []kmsg.DeleteTopicsRequestTopic) []deletion {
 		case t.Topic != nil && t.TopicID != TopicID{}:
 			d.err = kerr.Errorf(kerr.INVALID_REQUEST, "a topic has a name and an id: give one of them")
 		case twice[k] && t.Topic != nil:
-			d.err = kerr.Errorf(kerr.INVALID_REQUEST, "the topic is named more than once")
+			d.err = topicTwice()
 		case twice[k]:
 			d.err = kerr.Errorf(kerr.INVALID_REQUEST, "the topic's id is given more than once")
 		case t.Topic == nil:
@@ -112,7 +112,7 @@ func (c *call) resolveID(d *deletion) {
 // resolveName finds the topic that is given by its name. byID are those that are given by
 // their id. Who may not see it is not told whether it is there.
 func (c *call) resolveName(d *deletion, byID map[TopicID]bool) {
-	whole := c.allowed(kmsg.ACLOperationDelete, kmsg.ACLResourceTypeCluster, clusterName)
+	whole := c.allowed(kmsg.ACLOperationDelete, kmsg.ACLResourceTypeCluster, clusterResource)
 	t, ok := c.broker().Topic(*d.topic)
 	switch {
 	case !whole && !c.allowed(kmsg.ACLOperationDescribe, kmsg.ACLResourceTypeTopic, *d.topic):

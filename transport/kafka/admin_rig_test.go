@@ -105,6 +105,59 @@ func (b *adminBroker) DeleteTopic(_ context.Context, name string, id TopicID) er
 	return nil
 }
 
+func (b *adminBroker) AddPartitions(_ context.Context, name string, total int, nodes [][]int32, validateOnly bool) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t, ok := b.mu.topics[name]
+	if !ok {
+		return kerr.Errorf(kerr.UNKNOWN_TOPIC_OR_PARTITION, "none")
+	}
+	for len(t.Partitions) < total {
+		p := PartitionState{Leader: 7, Replicas: []int32{7}}
+		if nodes != nil {
+			p.Replicas, nodes = nodes[0], nodes[1:]
+		}
+		t.Partitions = append(slices.Clone(t.Partitions), p)
+	}
+	if !validateOnly {
+		b.mu.topics[name] = t
+	}
+	return nil
+}
+
+func (b *adminBroker) TopicConfig(name string) ([]ConfigEntry, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, ok := b.mu.topics[name]; !ok {
+		return nil, kerr.Errorf(kerr.UNKNOWN_TOPIC_OR_PARTITION, "none")
+	}
+	return adminEntries(b.mu.config[name]), nil
+}
+
+func (b *adminBroker) AlterTopic(_ context.Context, name string, set map[string]string, unset []string, validateOnly bool) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	config := maps.Clone(b.mu.config[name])
+	for _, k := range unset {
+		delete(config, k)
+	}
+	for k, v := range set {
+		if k == "bad" {
+			return kerr.Errorf(kerr.INVALID_CONFIG, "bad")
+		}
+		config[k] = v
+	}
+	if !validateOnly {
+		b.mu.config[name] = config
+	}
+	return nil
+}
+
+func (b *adminBroker) NodeConfig() []ConfigEntry {
+	return []ConfigEntry{{Name: "node.id", Value: "7", Set: true, Type: kmsg.ConfigTypeInt, Doc: "id", ReadOnly: true},
+		{Name: "secret", Value: "x", Set: true, Type: kmsg.ConfigTypePassword, Doc: "hidden", ReadOnly: true, Sensitive: true}}
+}
+
 func (b *adminBroker) NewTopicConfig(config map[string]string) []ConfigEntry {
 	return adminEntries(config)
 }
@@ -112,7 +165,7 @@ func (b *adminBroker) NewTopicConfig(config map[string]string) []ConfigEntry {
 // adminEntries are two settings, the second of which is a list.
 func adminEntries(config map[string]string) []ConfigEntry {
 	out := []ConfigEntry{
-		{Name: "retention.ms", Value: "100", Default: "100", Type: kmsg.ConfigTypeLong, Doc: "how long"},
+		{Name: "retention.ms", NodeName: "log.retention.ms", Value: "100", Default: "100", Type: kmsg.ConfigTypeLong, Doc: "how long"},
 		{Name: "cleanup.policy", Value: "delete", Default: "delete", Type: kmsg.ConfigTypeList, Doc: "how"},
 	}
 	for i := range out {

@@ -43,6 +43,10 @@ func adminAPIs() []api {
 	return []api{
 		serve(kmsg.CreateTopics, 0, 7, (*call).createTopics).advertised(2),
 		serve(kmsg.DeleteTopics, 0, 6, (*call).deleteTopics).advertised(1),
+		serve(kmsg.DescribeConfigs, 0, 4, (*call).describeConfigs).advertised(1),
+		serve(kmsg.AlterConfigs, 0, 2, (*call).alterConfigs),
+		serve(kmsg.CreatePartitions, 0, 3, (*call).createPartitions),
+		serve(kmsg.IncrementalAlterConfigs, 0, 1, (*call).incrementalAlterConfigs),
 	}
 }
 
