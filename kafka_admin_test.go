@@ -228,7 +228,8 @@ func TestKafkaAdminClient(t *testing.T) {
 		have[c.Key] = c
 	}
 	for name, value := range map[string]string{"node.id": "1", "log.roll.ms": "60000", "log.retention.ms": "604800000", "message.max.bytes": "1048588", "num.partitions": "1",
-		"advertised.listeners": "CLIENT://" + log.KafkaAddr(), "auto.create.topics.enable": "false", "delete.topic.enable": "true"} {
+		"advertised.listeners": "CLIENT://" + log.KafkaAddr(), "auto.create.topics.enable": "false", "delete.topic.enable": "true",
+		"offsets.retention.minutes": "10080", "group.initial.rebalance.delay.ms": "3000"} {
 		if c := have[name]; c.MaybeValue() != value {
 			t.Errorf("%s is %q, want %q", name, c.MaybeValue(), value)
 		}
