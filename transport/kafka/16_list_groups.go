@@ -6,7 +6,7 @@ import "github.com/twmb/franz-go/pkg/kmsg"
 // Describe the cluster sees all, others those that they may Describe.
 func (c *call) listGroups(q *kmsg.ListGroupsRequest) kmsg.Response {
 	r := c.coordinate(q).(*kmsg.ListGroupsResponse)
-	if !c.allowed(kmsg.ACLOperationDescribe, kmsg.ACLResourceTypeCluster, clusterResource) {
+	if !c.allowed(kmsg.ACLOperationDescribe, kmsg.ACLResourceTypeCluster, clusterName) {
 		r.Groups = only(r.Groups, func(g *kmsg.ListGroupsResponseGroup) bool { return c.mayUse(kmsg.ACLOperationDescribe, g.Group) })
 	}
 	return r

@@ -112,7 +112,7 @@ func (c *call) resolveID(d *deletion) {
 // resolveName finds the topic that is given by its name. byID are those that are given by
 // their id. Who may not see it is not told whether it is there.
 func (c *call) resolveName(d *deletion, byID map[TopicID]bool) {
-	whole := c.allowed(kmsg.ACLOperationDelete, kmsg.ACLResourceTypeCluster, clusterResource)
+	whole := c.allowed(kmsg.ACLOperationDelete, kmsg.ACLResourceTypeCluster, clusterName)
 	t, ok := c.broker().Topic(*d.topic)
 	switch {
 	case !whole && !c.allowed(kmsg.ACLOperationDescribe, kmsg.ACLResourceTypeTopic, *d.topic):

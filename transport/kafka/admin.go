@@ -64,6 +64,9 @@ type Admin interface {
 	NewTopicConfig(config map[string]string) []ConfigEntry
 }
 
+// clusterName is the name of the cluster in access rules.
+const clusterName = "kafka-cluster"
+
 // adminParallel bounds the topics of one request that are worked on at one time.
 const adminParallel = 16
 
@@ -125,7 +128,7 @@ func once[T any](list []T, name func(*T) string) (out []*T, twice map[string]boo
 // mayOnTopic says whether the client may do something to a topic, by a rule on topics or
 // by one on the cluster.
 func (c *call) mayOnTopic(op kmsg.ACLOperation, name string) bool {
-	return c.allowed(op, kmsg.ACLResourceTypeCluster, clusterResource) || c.allowed(op, kmsg.ACLResourceTypeTopic, name)
+	return c.allowed(op, kmsg.ACLResourceTypeCluster, clusterName) || c.allowed(op, kmsg.ACLResourceTypeTopic, name)
 }
 
 // notForYou is the answer about a topic that somebody may not touch.

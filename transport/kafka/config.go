@@ -71,7 +71,7 @@ func (c *call) checkConfigAccess(op kmsg.ACLOperation, kind kmsg.ConfigResourceT
 		}
 		return nil
 	case kmsg.ConfigResourceTypeBroker:
-		if !c.allowed(op, kmsg.ACLResourceTypeCluster, clusterResource) {
+		if !c.allowed(op, kmsg.ACLResourceTypeCluster, clusterName) {
 			return notForYouCluster()
 		}
 		return nil
