@@ -13,6 +13,7 @@ import (
 	"os"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -46,6 +47,8 @@ type conn struct {
 	host     string
 	started  time.Time
 	session  session
+	// busySince is when the request began that is carried out, in nanoseconds; 0: none is.
+	busySince atomic.Int64
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -83,6 +86,7 @@ func (c *conn) run() {
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, errDenied) {
 		// It may have sent requests and closed its side, or waits to hear why.
+		c.busySince.Store(time.Now().UnixNano())
 		err = errors.Join(c.drain(), deniedOnly(err))
 	}
 	c.abort(err)
@@ -137,7 +141,7 @@ func (c *conn) expected(err error) bool {
 		return false
 	}
 	var op *net.OpError // such as a reset
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+	return errors.Is(err, errGone) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, &op)
 }
 
@@ -161,7 +165,9 @@ func (c *conn) readRequests() error {
 		if err != nil {
 			return err
 		}
+		c.busySince.Store(time.Now().UnixNano())
 		late, err := c.request(f.b)
+		c.busySince.Store(0)
 		f.release()
 		if err != nil {
 			return err
@@ -176,27 +182,28 @@ func (c *conn) readRequests() error {
 
 // readFrame reads a request, once there is memory for it.
 func (c *conn) readFrame() (*frame, error) {
-	head, key, err := c.readHead()
+	head, err := c.peek(frameSizeLen, c.server.opts.IdleTimeout)
 	if err != nil {
 		return nil, err
 	}
 	early := !c.session.known()
-	limit, least := c.server.opts.RequestBytesMax, requestHeader
-	if early {
-		limit = c.server.opts.EarlyRequestBytesMax
+	size, err := c.sizeOf(head, early)
+	if err != nil {
+		return nil, err
 	}
-	if c.session.bare() {
-		least = 0
+	// The kind comes before the memory, so that nothing is held for who only announces.
+	kind := int16(-1)
+	if size >= requestHeader {
+		if head, err = c.peek(frameSizeLen+2, c.server.opts.ReadTimeout); err != nil {
+			return nil, err
+		}
+		kind = int16(binary.BigEndian.Uint16(head[frameSizeLen:]))
 	}
-	size := int32(binary.BigEndian.Uint32(head))
-	if int64(size) < int64(least) || int64(size) > int64(limit) {
-		return nil, fmt.Errorf("%w: a request of %d bytes: %d to %d are possible%s", errBad, size, least, limit, guess(head))
-	}
-	f, err := c.server.memory.take(c.ctx, int(size), early, !early && key == kmsg.Produce.Int16())
+	f, err := c.server.memory.take(c.ctx, size, early, !early && kind == kmsg.Produce.Int16())
 	if err != nil {
 		return nil, net.ErrClosed
 	}
-	if c.read.Buffered() < frameSizeLen+int(size) {
+	if c.read.Buffered() < frameSizeLen+size {
 		err = c.net.SetReadDeadline(c.deadline(c.server.opts.ReadTimeout))
 	}
 	if err == nil {
@@ -217,32 +224,42 @@ func (c *conn) readFrame() (*frame, error) {
 	return f, nil
 }
 
-// readHead waits for the size of the next request, and for its kind, so that nothing is
-// held for who only announces. Both stay in the buffer.
-func (c *conn) readHead() (head []byte, key int16, err error) {
-	want := frameSizeLen
+// sizeOf is the size of a request, if it may have it.
+func (c *conn) sizeOf(head []byte, early bool) (int, error) {
+	limit, least := c.server.opts.RequestBytesMax, requestHeader
+	if early {
+		limit = c.server.opts.EarlyRequestBytesMax
+	}
+	if c.session.bare() {
+		least = 0
+	}
+	size := int64(int32(binary.BigEndian.Uint32(head)))
+	if size < int64(least) || size > int64(limit) {
+		return 0, fmt.Errorf("%w: a request of %d bytes: %d to %d are possible%s", errBad, size, least, limit, guess(head))
+	}
+	return int(size), nil
+}
+
+// peek waits for the first bytes of the next request, which stay in the buffer.
+func (c *conn) peek(n int, wait time.Duration) ([]byte, error) {
 	for {
-		if c.read.Buffered() < want {
-			if err := c.net.SetReadDeadline(c.deadline(c.server.opts.IdleTimeout)); err != nil {
-				return nil, 0, err
+		if c.read.Buffered() < n {
+			if err := c.net.SetReadDeadline(c.deadline(wait)); err != nil {
+				return nil, err
 			}
 		}
-		head, err = c.read.Peek(want)
+		b, err := c.read.Peek(n)
 		switch {
-		case err != nil && errors.Is(err, os.ErrDeadlineExceeded) && len(head) == 0 && c.session.known() && c.pending():
+		case err == nil:
+			return b, nil
+		case errors.Is(err, os.ErrDeadlineExceeded) && len(b) == 0 && c.session.known() && c.pending():
 			continue // it waits for us
-		case err != nil && !c.session.known() && errors.Is(err, os.ErrDeadlineExceeded):
-			return nil, 0, fmt.Errorf("%w: it did not prove who it is within %v", errBad, c.server.opts.AuthTimeout)
-		case err != nil && len(head) > 0 && errors.Is(err, io.EOF):
-			return nil, 0, io.ErrUnexpectedEOF
-		case err != nil:
-			return nil, 0, err
-		case want > frameSizeLen:
-			return head[:frameSizeLen], int16(binary.BigEndian.Uint16(head[frameSizeLen:])), nil
-		case binary.BigEndian.Uint32(head) < requestHeader || int32(binary.BigEndian.Uint32(head)) < 0:
-			return head, -1, nil
+		case errors.Is(err, os.ErrDeadlineExceeded) && !c.session.known():
+			return nil, fmt.Errorf("%w: it did not prove who it is within %v", errBad, c.server.opts.AuthTimeout)
+		case errors.Is(err, io.EOF) && len(b) > 0:
+			return nil, io.ErrUnexpectedEOF
 		}
-		want = frameSizeLen + 2
+		return nil, err
 	}
 }
 

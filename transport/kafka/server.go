@@ -130,6 +130,7 @@ func (s *Server) Endpoints() []Endpoint {
 
 // Serve begins to take connections, and returns.
 func (s *Server) Serve() {
+	s.running.Go(s.watch)
 	for _, l := range s.listeners {
 		s.running.Go(func() { s.accept(l) })
 	}
