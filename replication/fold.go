@@ -9,11 +9,12 @@ import (
 	"github.com/billetlog/billet/internal/batch"
 )
 
-// fold is what a partition's applied batches add up to: what each idempotent producer wrote last (KIP-98). It is a pure function
-// of the log's prefix, but for how many producers are remembered.
+// fold is what a partition's applied batches add up to: what each idempotent producer wrote last (KIP-98), and where each leader's records begin (KIP-101).
+// It is a pure function of the log's prefix, but for how many producers and epochs are remembered.
 type fold struct {
 	producers map[int64]*producerState
-	maxTime   int64 // newest batch timestamp, milliseconds
+	epochs    []epochStart // ascending
+	maxTime   int64        // newest batch timestamp, milliseconds
 }
 
 // producerWindow is how many batches of a producer are remembered, and so how many it may have in flight. Kafka's brokers remember 5, and
@@ -44,6 +45,7 @@ const noProducer = -1
 func (f *fold) apply(b batch.Batch) {
 	ts := b.MaxTimestamp()
 	f.maxTime = max(f.maxTime, ts)
+	f.beginEpoch(b.LeaderEpoch(), b.BaseOffset())
 	id := b.ProducerID()
 	if id == noProducer || b.BaseSequence() < 0 {
 		return
@@ -119,14 +121,15 @@ func (p *producerState) find(epoch int16, first, last int32) (int64, bool) {
 //
 //	version 1 | newest timestamp 8 | last membership change 8 | producers 4 | each: id 8, epoch 2, timestamp 8, batches 1,
 //	each batch: first sequence 4, last sequence 4, base offset 8
+//	then epochs 4 | each: epoch 4, offset 8
 //
-// The checkpoint's own checksum covers it.
-const foldVersion = 1
+// The checkpoint's own checksum covers it. One of another version is no fold: the log is read instead.
+const foldVersion = 2
 
 var errFold = errors.New("replication: fold in the checkpoint")
 
 func (f *fold) encode(lastConfig uint64) []byte {
-	b := make([]byte, 0, 21+len(f.producers)*(19+producerWindow*16))
+	b := make([]byte, 0, 25+len(f.producers)*(19+producerWindow*16)+len(f.epochs)*epochStartSize)
 	b = append(b, foldVersion)
 	b = binary.BigEndian.AppendUint64(b, uint64(f.maxTime))
 	b = binary.BigEndian.AppendUint64(b, lastConfig)
@@ -142,7 +145,7 @@ func (f *fold) encode(lastConfig uint64) []byte {
 			b = binary.BigEndian.AppendUint64(b, uint64(w.offset))
 		}
 	}
-	return b
+	return f.encodeEpochs(b)
 }
 
 func decodeFold(b []byte) (f *fold, lastConfig uint64, err error) {
@@ -174,8 +177,5 @@ func decodeFold(b []byte) (f *fold, lastConfig uint64, err error) {
 		}
 		f.producers[id] = p
 	}
-	if len(b) != 0 {
-		return nil, 0, fmt.Errorf("%w: %d bytes too many", errFold, len(b))
-	}
-	return f, lastConfig, nil
+	return f, lastConfig, f.decodeEpochs(b)
 }

@@ -274,7 +274,7 @@ func (p *Partition) loadFold(log *segment.Log) error {
 		var err error
 		if f, lastConfig, err = decodeFold(cp.Payload); err != nil {
 			ok = false
-			f = newFold()
+			f, lastConfig = newFold(), 0
 		}
 	}
 	if !ok {
@@ -341,6 +341,7 @@ func (p *Partition) checkpoint(durable bool) {
 	p.r.mu.Lock()
 	lastConfig := p.r.mu.lastConfig
 	p.r.mu.Unlock()
+	p.mu.fold.forgetEpochs(log.StartOffset())
 	payload := p.mu.fold.encode(lastConfig)
 	p.mu.Unlock()
 	term, err := log.Term(index)
