@@ -128,6 +128,7 @@ func (c *Controller) removeUnwanted(ctx context.Context, want map[uint64]Partiti
 			if *p.settings.Load() != s.Settings {
 				p.SetSettings(s.Settings)
 			}
+			p.setFloor(s.start)
 		case gone:
 			out = append(out, p)
 		}

@@ -52,6 +52,9 @@ func (c *Cursor) read(dst []byte, offset int64, maxBytes int) ([]byte, error) {
 		c.Close()
 		c.log, c.c = log, log.NewCursor()
 	}
+	if start := c.p.StartOffset(); offset < start {
+		return dst, &segment.CompactedError{FirstIndex: c.log.FirstIndex(), StartOffset: start}
+	}
 	return c.c.Read(dst, offset, c.p.HighWatermark(), maxBytes)
 }
 
@@ -76,12 +79,27 @@ func (p *Partition) OffsetForTime(ts int64) (offset, timestamp int64, ok bool, e
 	if p.r == nil {
 		return 0, 0, false, p.whyStopped()
 	}
-	offset, timestamp, ok, err = p.r.currentLog().OffsetForTime(ts, p.HighWatermark())
+	offset, timestamp, ok, err = p.r.currentLog().OffsetForTime(ts, p.StartOffset(), p.HighWatermark())
+	return offset, timestamp, ok, p.suspected(err)
+}
+
+// MaxTimestamp returns the first of the committed records that have the latest timestamp (KIP-734), in milliseconds; ok is false when there are none, or
+// none with a timestamp.
+func (p *Partition) MaxTimestamp() (offset, timestamp int64, ok bool, err error) {
+	if p.r == nil {
+		return 0, 0, false, p.whyStopped()
+	}
+	offset, timestamp, ok, err = p.r.currentLog().MaxTimestamp(p.StartOffset(), p.HighWatermark())
+	return offset, timestamp, ok, p.suspected(err)
+}
+
+// suspected notes damage that a look at the log met.
+func (p *Partition) suspected(err error) error {
 	var at *segment.CorruptionError
 	if errors.As(err, &at) {
 		p.Suspect(at.Offset)
 	}
-	return offset, timestamp, ok, err
+	return err
 }
 
 // Unsynced is the age of the oldest record that is acknowledged and not durable, under fsync policy interval; 0 when there is none.

@@ -57,6 +57,8 @@ var (
 	ErrNodeExists = errors.New("replication: node id in use")
 	// ErrUnknownNode means that the cluster has no node of that id, or no more.
 	ErrUnknownNode = errors.New("replication: unknown node")
+	// ErrOffsetOutOfRange means that an offset is above what is committed, or is none.
+	ErrOffsetOutOfRange = errors.New("replication: offset out of range")
 	// ErrUnreachable means that another node cannot be reached, or does not serve what is asked. Unless the error is an ErrAmbiguous too, nothing was done.
 	// Retriable.
 	ErrUnreachable = errors.New("replication: node unreachable")

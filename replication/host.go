@@ -357,6 +357,7 @@ func (h *Host) newPartition(spec PartitionSpec) *Partition {
 	p := &Partition{host: h, spec: spec}
 	p.ctx, p.cancel = context.WithCancel(h.ctx)
 	p.settings.Store(&spec.Settings)
+	p.floor.Store(spec.start)
 	p.mu.pending = make(map[int64]*inFlight)
 	p.mu.subs = make(map[int]chan<- struct{})
 	p.mu.changed = make(chan struct{})

@@ -245,7 +245,14 @@ func (p *Partition) retain(ctx context.Context, now time.Time) {
 		p.r.latchFor(log, err)
 		return
 	}
-	rule := segment.Retention{Bytes: s.RetentionBytes, Age: s.RetentionAge, Now: now, BelowIndex: ^uint64(0)}
+	deleted := min(p.floor.Load(), p.HighWatermark())
+	if deleted == log.EndOffset() { // or the newest segment would stay for the records that come
+		if err := log.Roll(); err != nil {
+			p.r.latchFor(log, err)
+			return
+		}
+	}
+	rule := segment.Retention{BelowOffset: deleted, Bytes: s.RetentionBytes, Age: s.RetentionAge, Now: now, BelowIndex: ^uint64(0)}
 	last, n := log.Expired(rule)
 	if n == 0 {
 		return

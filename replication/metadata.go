@@ -40,6 +40,10 @@ type metadataValue struct {
 	EntryKey  []byte `json:"entry-key,omitempty"`
 	Value     []byte `json:"value,omitempty"`
 
+	// kind start, with the topic's id
+	Partition int32 `json:"partition,omitempty"`
+	Start     int64 `json:"start,omitempty"`
+
 	// kinds producer-ids and shards
 	Next int64 `json:"next,omitempty"`
 }
@@ -64,6 +68,7 @@ const (
 	kindProducerIDs = "producer-ids"
 	kindShards      = "shards"
 	kindEntry       = "entry"
+	kindStart       = "start"
 )
 
 func topicRecord(t *TopicState, deleted bool) metadataRecord {

@@ -28,6 +28,7 @@ type PartitionSpec struct {
 	Learner bool
 
 	members map[uint64]string // replica id to node name of a new group; nil: this replica alone
+	start   int64             // records below it were deleted
 }
 
 func (s *PartitionSpec) key() segment.Key { return segment.Key{Shard: s.Shard, Replica: s.Replica} }
@@ -68,6 +69,7 @@ type Partition struct {
 
 	intake intake // what is being brought up to date here
 
+	floor    atomic.Int64             // records below it were deleted
 	hw       atomic.Int64             // high watermark: the end of what is committed, as far as known here
 	dirty    atomic.Bool              // it stands on the keeper's list
 	changing sync.Mutex               // held while the membership is changed
@@ -122,12 +124,13 @@ func (p *Partition) Spec() PartitionSpec {
 // HighWatermark is the offset after the last committed record: what consumers may read.
 func (p *Partition) HighWatermark() int64 { return p.hw.Load() }
 
-// StartOffset is the first offset that is kept.
+// StartOffset is the first offset that is to be read: retention or DeleteRecords took what was below.
 func (p *Partition) StartOffset() int64 {
 	if p.r == nil {
 		return 0
 	}
-	return p.r.currentLog().StartOffset()
+	// A replica that is behind knows what was deleted before it has it.
+	return max(p.r.currentLog().StartOffset(), min(p.floor.Load(), p.hw.Load()))
 }
 
 // EndOffset is the offset after the last stored record, committed or not.

@@ -260,7 +260,12 @@ func (c *Controller) recordRebuilt(ctx context.Context, old PartitionAssignment,
 	} else {
 		a.Target = []int32{node}
 	}
-	return c.write(ctx, topicRecord(t.with(a), false))
+	records := []metadataRecord{topicRecord(t.with(a), false)}
+	ref := shardRef{t.ID, old.Partition}
+	if best, _ := s.longest(); c.deletedBelow(ref) > best.End { // what is written from now on was not deleted
+		records = append(records, deletedRecord(ref, best.End))
+	}
+	return c.write(ctx, records...)
 }
 
 func (c *Controller) askRebuild(ctx context.Context, node int32, q rebuildRequest) error {

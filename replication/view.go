@@ -20,6 +20,7 @@ type view struct {
 	nextBlock int64  // first producer id that is in no block
 	recorded  bool   // a record says where the metadata's own replicas are
 	entries   map[string]*entrySet
+	starts    map[shardRef]int64 // below these records were deleted
 }
 
 // shardRef is whose shard it is.
@@ -62,6 +63,7 @@ func newView() view {
 	return view{
 		topics: map[string]*TopicState{}, byID: map[[16]byte]string{}, byShard: map[uint64]shardRef{}, deleted: map[uint64]bool{},
 		nodes: map[int32]NodeState{}, nextShard: firstTopicShard, entries: map[string]*entrySet{},
+		starts: map[shardRef]int64{},
 	}
 }
 
@@ -82,6 +84,8 @@ func (v *view) apply(key, value []byte) error {
 	case kindProducerIDs:
 		v.nextBlock = max(v.nextBlock, m.Next)
 		return nil
+	case kindStart:
+		return v.applyStart(&m)
 	case kindEntry:
 		v.applyEntry(&m)
 		return nil
@@ -116,6 +120,7 @@ func (v *view) applyTopic(m *metadataValue) error {
 		if m.Deleted {
 			v.deleted[p.Shard] = true
 			delete(v.byShard, p.Shard)
+			delete(v.starts, shardRef{t.ID, p.Partition})
 		}
 	}
 	if m.Deleted {
@@ -208,7 +213,9 @@ func (v *view) replicasOf(node int32) map[uint64]PartitionSpec {
 		for i := range t.Partitions {
 			for _, r := range t.Partitions[i].Replicas {
 				if r.Node == node && r.Role != RoleLost {
-					out[t.Partitions[i].Shard] = t.spec(i, r)
+					s := t.spec(i, r)
+					s.start = v.starts[shardRef{t.ID, s.Partition}]
+					out[s.Shard] = s
 				}
 			}
 		}

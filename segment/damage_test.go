@@ -114,7 +114,7 @@ func readAll(l *Log) (*twin, error) {
 		return nil, errors.New("cursor and entries differ")
 	}
 	for ts := int64(0); ts < l.EndOffset()*10; ts += 7 {
-		offset, at, ok, err := l.OffsetForTime(ts, l.EndOffset())
+		offset, at, ok, err := l.OffsetForTime(ts, 0, l.EndOffset())
 		if err != nil {
 			return nil, err
 		}

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"sort"
 
-	"github.com/billetlog/billet/internal/batch"
 	"github.com/billetlog/billet/internal/vfs"
 )
 
@@ -259,65 +258,4 @@ func (l *Log) EpochEnd(epoch int32) (largest int32, end int64, ok bool, err erro
 		return true, nil
 	})
 	return int32(term), min(offset, logEnd.offset), term > 0, err
-}
-
-// OffsetForTime returns the first record, with an offset below limit, whose
-// timestamp is ts or later. ok is false when there is none.
-func (l *Log) OffsetForTime(ts, limit int64) (offset, timestamp int64, ok bool, err error) {
-	l.readMu.RLock()
-	defer l.readMu.RUnlock()
-	if l.closed.Load() {
-		return 0, 0, false, ErrClosed
-	}
-	l.mu.RLock()
-	segments := l.mu.segments
-	maxTimestamps := make([]int64, len(segments))
-	for i := range segments {
-		maxTimestamps[i] = l.endLocked(i).maxTimestamp
-	}
-	l.mu.RUnlock()
-	for i, s := range segments {
-		if maxTimestamps[i] < ts || s.header.base >= limit {
-			continue
-		}
-		from, err := l.seek(s, func(e indexEntry) bool { return e.maxTimestamp < ts })
-		if err != nil {
-			return 0, 0, false, err
-		}
-		over := false
-		err = l.walk(s, from, func(w *walker, f *frame) (bool, error) {
-			if _, err := w.body(f); err != nil {
-				return false, err
-			}
-			over = f.next > limit
-			if over || f.kind != KindData || f.maxTimestamp < ts {
-				return !over, nil
-			}
-			offset, timestamp, ok, err = l.recordAtTime(w, f, ts)
-			return !ok, err
-		})
-		if err != nil || ok || over {
-			return offset, timestamp, ok, err
-		}
-	}
-	return 0, 0, false, nil
-}
-
-// recordAtTime looks for the record inside the batch at w.
-func (l *Log) recordAtTime(w *walker, f *frame, ts int64) (offset, timestamp int64, ok bool, err error) {
-	b, err := w.body(f)
-	if err != nil {
-		return 0, 0, false, err
-	}
-	var r batch.Reader
-	if err := r.Reset(batch.Batch(b), 0); err != nil {
-		return 0, 0, false, err
-	}
-	var record batch.Record
-	for r.Next(&record) {
-		if record.Timestamp >= ts {
-			return record.Offset, record.Timestamp, true, nil
-		}
-	}
-	return 0, 0, false, r.Err()
 }

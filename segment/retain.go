@@ -5,10 +5,12 @@ import (
 )
 
 // Retention says which segments are no longer wanted. A segment goes when one of
-// Bytes and Age says so and all segments before it go.
+// Bytes, Age and BelowOffset says so and all segments before it go.
 type Retention struct {
 	Bytes int64         // delete while the rest is at least this large; < 0: no limit
 	Age   time.Duration // delete what has only records older than this; < 0: no limit
+	// BelowOffset wants those deleted that have only records below it. 0: no limit.
+	BelowOffset int64
 	// BelowIndex spares segments with entries at or above it.
 	BelowIndex uint64
 	Now        time.Time
@@ -43,7 +45,8 @@ func (l *Log) expiredLocked(r Retention) int {
 	for n, s := range sealed {
 		size := s.size.Load()
 		big := r.Bytes >= 0 && total-size >= r.Bytes
-		if !big && !(r.Age >= 0 && r.Now.Sub(l.lastTimeLocked(n)) > r.Age) {
+		below := r.BelowOffset > 0 && s.end.offset <= r.BelowOffset
+		if !big && !below && !(r.Age >= 0 && r.Now.Sub(l.lastTimeLocked(n)) > r.Age) {
 			return n
 		}
 		total -= size
