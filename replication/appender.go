@@ -199,14 +199,7 @@ func (p *Partition) stamp(b batch.Batch, s *Settings) (int64, error) {
 		b.SetLogAppendTime(now)
 		return now, nil
 	}
-	// A timestamp far in the future would keep retention from ever deleting, one far in the past would delete at once (KIP-937).
-	if late := b.MaxTimestamp() - now; s.TimestampAfterMax >= 0 && late > s.TimestampAfterMax.Milliseconds() {
-		return 0, fmt.Errorf("%w: %s: %d ms ahead of this node's clock, message.timestamp.after.max.ms is %d", ErrInvalidTimestamp, p.name(), late, s.TimestampAfterMax.Milliseconds())
-	}
-	if early := now - b.BaseTimestamp(); s.TimestampBeforeMax >= 0 && early > s.TimestampBeforeMax.Milliseconds() {
-		return 0, fmt.Errorf("%w: %s: %d ms behind this node's clock, message.timestamp.before.max.ms is %d", ErrInvalidTimestamp, p.name(), early, s.TimestampBeforeMax.Milliseconds())
-	}
-	return -1, nil
+	return -1, p.checkTimes(batch.Times{Earliest: b.BaseTimestamp(), Latest: b.MaxTimestamp()}, s)
 }
 
 // enqueue checks the producer's sequence and the budget and puts w into the queue. answered with offset -1 means that the batch is in flight

@@ -219,31 +219,12 @@ func (p *Partition) checkForeign(b batch.Batch) error {
 	if len(b) > s.MaxMessageBytes {
 		return fmt.Errorf("%w: %d bytes for %s, max.message.bytes is %d: send smaller batches or raise it", ErrTooLarge, len(b), p.name(), s.MaxMessageBytes)
 	}
-	if err := b.Validate(batch.Limits{Strict: true}); err != nil {
+	times, err := b.Examine(batch.Limits{Strict: true})
+	if err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrInvalidBatch, p.name(), err)
 	}
 	if b.IsControl() {
 		return fmt.Errorf("%w: %s: a control batch", ErrInvalidBatch, p.name())
 	}
-	if s.LogAppendTime || s.TimestampBeforeMax < 0 {
-		return nil
-	}
-	return p.checkAges(b, s.TimestampBeforeMax)
-}
-
-// checkAges looks at every record: Append looks at the first one's timestamp only, which need not be the oldest.
-func (p *Partition) checkAges(b batch.Batch, limit time.Duration) error {
-	var r batch.Reader
-	if err := r.Reset(b, 0); err != nil {
-		return fmt.Errorf("%w: %s: %w", ErrInvalidBatch, p.name(), err)
-	}
-	oldest := p.host.now().UnixMilli() - limit.Milliseconds()
-	var rec batch.Record
-	for r.Next(&rec) {
-		if rec.Timestamp < oldest {
-			return fmt.Errorf("%w: %s: a record is %d ms older than message.timestamp.before.max.ms (%d) allows",
-				ErrInvalidTimestamp, p.name(), oldest-rec.Timestamp, limit.Milliseconds())
-		}
-	}
-	return nil
+	return p.checkTimes(times, s)
 }

@@ -110,17 +110,29 @@ var readers = sync.Pool{New: func() any { return &Reader{skipHeaders: true} }}
 // Errors: those of CheckHeader and CheckCRC, ErrCorrupt, ErrTooLarge, and with
 // Strict also ErrInvalidRecord and ErrMaxTimestamp.
 func (b Batch) Validate(l Limits) error {
+	_, err := b.Examine(l)
+	return err
+}
+
+// Times are the earliest and the latest timestamp of a batch's records, of those
+// that have one; NoTimestamp when none has.
+type Times struct{ Earliest, Latest int64 }
+
+// Examine is Validate for who wants to know the records' timestamps as well. They
+// are right also when the error is ErrMaxTimestamp.
+func (b Batch) Examine(l Limits) (Times, error) {
+	none := Times{NoTimestamp, NoTimestamp}
 	if err := b.CheckHeader(); err != nil {
-		return err
+		return none, err
 	}
 	if !l.SkipCRC {
 		if err := b.CheckCRC(); err != nil {
-			return err
+			return none, err
 		}
 	}
 	if l.Strict {
 		if err := b.checkProducer(); err != nil {
-			return err
+			return none, err
 		}
 	}
 	r := readers.Get().(*Reader)
@@ -133,25 +145,29 @@ func (b Batch) Validate(l Limits) error {
 		readers.Put(r)
 	}()
 	if err := r.Reset(b, l.MaxDecompressed); err != nil {
-		return err
+		return none, err
 	}
-	maxTimestamp := int64(math.MinInt64)
+	maxTimestamp, earliest := int64(math.MinInt64), int64(math.MaxInt64)
 	var rec Record
 	for r.Next(&rec) {
 		maxTimestamp = max(maxTimestamp, rec.Timestamp)
+		if rec.Timestamp != NoTimestamp {
+			earliest = min(earliest, rec.Timestamp)
+		}
 	}
 	if r.err != nil {
-		return r.err
+		return none, r.err
 	}
-	if !l.Strict {
-		return nil
+	times := none
+	if earliest != math.MaxInt64 {
+		times = Times{earliest, maxTimestamp}
 	}
 	// Deltas increase and there are as many as the last one allows, so they
 	// have no gaps.
-	if maxTimestamp != b.MaxTimestamp() {
-		return &MaxTimestampError{Header: b.MaxTimestamp(), Records: maxTimestamp}
+	if l.Strict && maxTimestamp != b.MaxTimestamp() {
+		return times, &MaxTimestampError{Header: b.MaxTimestamp(), Records: maxTimestamp}
 	}
-	return nil
+	return times, nil
 }
 
 // checkProducer checks the rules for the header of a batch from a producer, and
