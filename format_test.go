@@ -196,6 +196,14 @@ type strangeTopic struct {
 	Next                     int64
 	Node                     int32
 	Dir, Mode, Address, Rack string
+	Endpoints                []struct {
+		Name, Host string
+		Port       int32
+	}
+	EntryKind        string `json:"entry-kind"`
+	EntryKey         []byte `json:"entry-key"`
+	Value            []byte
+	Partition, Start int64
 }
 
 func TestFormatAsDocumented(t *testing.T) {
@@ -303,13 +311,20 @@ func (s *stranger) fold(state []byte, batches []batch.Batch, identity producerId
 	s.t.Helper()
 	s.want(string(state[:8]) == "BILLETST" && u32(state, 8) == 1 && u64(state, 96) == xxhash.Sum64(slices.Concat(state[:96], state[104:])), "state")
 	p := state[104:]
-	s.want(len(p) == int(u32(state, 92)) && p[0] == 1 && u32(p, 17) == 1, "payload of %d bytes", len(p))
+	s.want(len(p) == int(u32(state, 92)) && p[0] == 2 && u32(p, 17) == 1, "payload of %d bytes", len(p))
 	last := batches[len(batches)-1]
 	s.want(int64(u64(state, 24)) == last.NextOffset() && int64(u64(p, 1)) == last.MaxTimestamp() && u64(p, 9) == 0, "checkpoint at offset %d", u64(state, 24))
 	p = p[21:]
 	s.want(int64(u64(p, 0)) == identity.id && int16(u16(p, 8)) == identity.epoch && int64(u64(p, 10)) == last.MaxTimestamp() && p[18] == 16, "producer %d", u64(p, 0))
 	p = p[19:]
-	s.want(len(p) == 16*16, "%d bytes of batches", len(p))
+	var epochs []byte
+	for i, b := range batches {
+		if i == 0 || b.LeaderEpoch() != batches[i-1].LeaderEpoch() {
+			epochs = binary.BigEndian.AppendUint32(epochs, uint32(b.LeaderEpoch()))
+			epochs = binary.BigEndian.AppendUint64(epochs, uint64(b.BaseOffset()))
+		}
+	}
+	s.want(len(p) == 16*16+4+len(epochs) && int(u32(p, 16*16)) == len(epochs)/12 && bytes.Equal(p[16*16+4:], epochs), "%d bytes of batches and epochs", len(p))
 	for _, b := range batches[len(batches)-16:] {
 		s.want(int32(u32(p, 0)) == b.BaseSequence() && int32(u32(p, 4)) == b.LastSequence() && int64(u64(p, 8)) == b.BaseOffset(), "batch at %d", b.BaseOffset())
 		p = p[16:]
