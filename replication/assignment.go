@@ -33,6 +33,8 @@ type PartitionAssignment struct {
 	Replicas  []ReplicaAssignment // the first is the preferred leader
 	// Target lists the nodes that shall have a voter, while those that have are not the same. Nil: it is as it shall be.
 	Target []int32
+	// Origin lists the nodes that it was on when a user gave it its target.
+	Origin []int32
 	// NextIncarnation is that of the next replica, whatever its node: an id is never used twice.
 	NextIncarnation uint32
 }

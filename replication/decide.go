@@ -82,7 +82,7 @@ var decisions = sync.OnceValue(func() map[string]decision {
 	m := map[string]decision{}
 	for _, d := range []decision{
 		takes("create-topic", (*Controller).createTopic), takes("delete-topic", (*Controller).deleteTopic),
-		takes("delete-records", (*Controller).deleteRecords),
+		takes("cancel-reassign", (*Controller).cancelReassign), takes("delete-records", (*Controller).deleteRecords),
 		takes("set-entries", (*Controller).setEntries), takes("ensure-internal", (*Controller).ensureInternal),
 		takes("alter-topic", (*Controller).alterTopic), takes("add-partitions", (*Controller).addPartitions),
 		takes("producer-ids", (*Controller).producerIDs), takes("register", (*Controller).registerNode),

@@ -40,6 +40,7 @@ var errorCodes = []struct {
 	{23, ErrMembership},
 	{24, ErrMajority},
 	{25, ErrInvalidTopic},
+	{28, ErrNoReassignment},
 	{27, ErrOffsetOutOfRange},
 	{30, segment.ErrCompacted},
 	{31, segment.ErrUnavailable},

@@ -59,6 +59,12 @@ var (
 	ErrUnknownNode = errors.New("replication: unknown node")
 	// ErrOffsetOutOfRange means that an offset is above what is committed, or is none.
 	ErrOffsetOutOfRange = errors.New("replication: offset out of range")
+	// ErrNoReassignment means that there is no reassignment of a partition to be cancelled.
+	ErrNoReassignment = errors.New("replication: no reassignment in progress")
+	// ErrElectionNotNeeded means that a partition is led by its preferred replica already.
+	ErrElectionNotNeeded = errors.New("replication: the preferred replica leads")
+	// ErrPreferredLeader means that a partition's preferred replica cannot lead now: it is down, behind, or on a node that drains. Retriable.
+	ErrPreferredLeader = errors.New("replication: the preferred replica cannot lead")
 	// ErrUnreachable means that another node cannot be reached, or does not serve what is asked. Unless the error is an ErrAmbiguous too, nothing was done.
 	// Retriable.
 	ErrUnreachable = errors.New("replication: node unreachable")

@@ -52,6 +52,7 @@ type metadataPartition struct {
 	Shard    uint64            `json:"shard"`
 	Replicas []metadataReplica `json:"replicas"`
 	Target   []int32           `json:"target,omitempty"`
+	Origin   []int32           `json:"origin,omitempty"`
 	Next     uint32            `json:"next,omitempty"` // incarnation; left out: firstIncarnation+1
 }
 
@@ -77,7 +78,7 @@ func topicRecord(t *TopicState, deleted bool) metadataRecord {
 		Deleted: deleted, Created: t.Created, Config: t.Config,
 	}
 	for _, p := range t.Partitions {
-		mp := metadataPartition{Shard: p.Shard, Target: p.Target}
+		mp := metadataPartition{Shard: p.Shard, Target: p.Target, Origin: p.Origin}
 		if p.NextIncarnation != firstIncarnation+1 {
 			mp.Next = p.NextIncarnation
 		}

@@ -401,6 +401,9 @@ func (c *Controller) reassign(ctx context.Context, q reassignRequest) (nothing, 
 				}
 				load.add(target, 1)
 			}
+			if target != nil && a.Origin == nil {
+				a.Origin = placedOn(a)
+			}
 			a.Target = slices.Clone(target)
 			changed = changed.with(a)
 		}

@@ -58,7 +58,7 @@ func (p *planner) approach() {
 	slices.SortStableFunc(p.record.Replicas, func(a, b ReplicaAssignment) int {
 		return slices.Index(target, a.Node) - slices.Index(target, b.Node)
 	})
-	p.record.Target = nil
+	p.record.Target, p.record.Origin = nil, nil
 }
 
 // change decides on the next change of Raft's membership. What is lost goes first, since it counts against the quorum; then what cannot
