@@ -135,6 +135,25 @@ func TestInternalTopicGrows(t *testing.T) {
 	if a := three.Controller.topic("t").Partitions[0]; fmt.Sprint(voters(a)) != "[1]" {
 		t.Errorf("a user's topic is on %v", voters(a))
 	}
+	// A drain that has nowhere to put them leaves the others, and they come back with the node.
+	if err := three.Controller.DrainNode(ctx, 2); err != nil {
+		t.Fatal(err)
+	}
+	on := func(want string) func(c *Controller) bool {
+		return func(c *Controller) bool {
+			for _, a := range c.mu.topics[OffsetsTopic].Partitions {
+				if fmt.Sprint(voters(a)) != want || a.unsettled() {
+					return false
+				}
+			}
+			return true
+		}
+	}
+	three.until("the drained node has none", on("[1 3]"))
+	if err := three.Controller.ActivateNode(ctx, 2); err != nil {
+		t.Fatal(err)
+	}
+	three.until("three again", on("[1 2 3]"))
 	one.close()
 	held := three.Controller.replica(OffsetsTopic, 1)
 	waitHW(t, held, 1)

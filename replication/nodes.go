@@ -263,7 +263,7 @@ func (c *Controller) setNodeMode(ctx context.Context, q nodeModeRequest) (nothin
 }
 
 // evacuate are the records that give every partition of a node a target without it. A node that is removed although partitions have nowhere else
-// to go takes those replicas along: the others stay.
+// to go takes those replicas along: the others stay. Internal topics have as many as there are nodes for, so a drain takes them along too.
 func (c *Controller) evacuate(node int32, mode NodeMode) (out []metadataRecord, err error) {
 	nodes := c.nodeViews()
 	for i := range nodes {
@@ -284,7 +284,7 @@ func (c *Controller) evacuate(node int32, mode NodeMode) (out []metadataRecord, 
 				continue
 			}
 			target, err := retarget(a, nodes, load, len(placedOn(a)))
-			if err != nil && mode == NodeRemoved && len(placedOn(a)) > 1 {
+			if err != nil && (mode == NodeRemoved || t.Internal) && len(placedOn(a)) > 1 {
 				target, err = retarget(a, nodes, load, len(placedOn(a))-1)
 			}
 			if err != nil {
