@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/billetlog/billet/internal/batch"
 	"github.com/billetlog/billet/segment"
 )
 
@@ -39,6 +40,32 @@ func (c *Cursor) Read(dst []byte, offset int64, maxBytes int) ([]byte, error) {
 		return dst, fmt.Errorf("reading %s at %d: %w", c.p.name(), offset, err)
 	}
 	return out, nil
+}
+
+// ReadChecked is Read for whoever hands the batches to clients that cannot tell of damage: it checks every batch's CRC, gives what is before a bad one,
+// and has the replica looked at. A bad batch in the first place is a segment.ErrCorrupt.
+func (c *Cursor) ReadChecked(dst []byte, offset int64, maxBytes int) ([]byte, error) {
+	had, next := len(dst), offset
+	dst, err := c.Read(dst, offset, maxBytes)
+	if err != nil {
+		return dst, err
+	}
+	for rest := dst[had:]; len(rest) > 0; {
+		b, after, err := batch.Split(rest, 0)
+		if err == nil {
+			err = b.CheckCRC()
+		}
+		if err == nil {
+			rest, next = after, b.NextOffset()
+			continue
+		}
+		c.p.Suspect(next)
+		if next > offset {
+			return dst[:len(dst)-len(rest)], nil
+		}
+		return dst[:had], fmt.Errorf("reading %s at %d: %w: %w", c.p.name(), offset, segment.ErrCorrupt, err)
+	}
+	return dst, nil
 }
 
 // awaitRestart waits while the replica's files are being opened again, as after a full disk: whoever does that has the lock of its life.

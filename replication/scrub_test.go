@@ -1,11 +1,13 @@
 package replication
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/billetlog/billet/internal/batch"
+	"github.com/billetlog/billet/segment"
 )
 
 func quickScrub(c *HostConfig) { c.scrubRest, c.ScrubBytesPerSecond = 50*time.Millisecond, 64<<20 }
@@ -129,6 +131,38 @@ func TestDamageFoundByPull(t *testing.T) {
 		return now != nil && now.spec.Replica != p.spec.Replica
 	})
 	h.settled("t", end, 0, 1, 2, 3)
+}
+
+// What is read for clients that tell of nothing is checked here: what is before the damage is given, the damage never, and it is looked at.
+func TestReadChecked(t *testing.T) {
+	t.Parallel() // it waits, mostly
+	h := newHerd(t, 1, func(c *HostConfig) { c.ScrubBytesPerSecond = -1 })
+	defer h.closeAll()
+	h.topic("t", smallSegments)
+	end := h.fill("t")
+	p := h.replica(0, "t")
+	segments := p.r.currentLog().Segments()
+	h.flip(0, p.spec.key(), segments, 1)
+	c := p.NewCursor()
+	defer c.Close()
+	var err error
+	next := int64(0)
+	for got := []byte(nil); err == nil && next < end; {
+		if got, err = c.ReadChecked([]byte("before"), next, 4<<20); string(got[:6]) != "before" {
+			t.Fatal("what was in the buffer is gone")
+		}
+		for rest := got[6:]; len(rest) > 0; {
+			b, after, err := batch.Split(rest, 0)
+			if err != nil || b.CheckCRC() != nil || b.BaseOffset() != next {
+				t.Fatalf("offset %d where %d was due: %v, %v", b.BaseOffset(), next, err, b.CheckCRC())
+			}
+			next, rest = b.NextOffset(), after
+		}
+	}
+	if !errors.Is(err, segment.ErrCorrupt) || next <= segments[1].BaseOffset || next >= segments[2].BaseOffset {
+		t.Errorf("the reader came to %d: %v; segment 1 begins at %d, segment 2 at %d", next, err, segments[1].BaseOffset, segments[2].BaseOffset)
+	}
+	h.eventually("it is told", func() bool { return h.seen(0, EventDamaged) })
 }
 
 // While another voter is down, a damaged replica goes on: without it nobody could write. Readers of its node get everything from the leader meanwhile,

@@ -82,8 +82,8 @@ const noEpoch = -1
 // cursor reads a partition.
 type cursor struct{ *replication.Cursor }
 
-// Read appends batches to dst.
+// Read appends batches to dst. A client that finds a bad checksum tells nobody, so it is found here.
 func (c cursor) Read(dst []byte, offset int64, maxBytes int) ([]byte, error) {
-	dst, err := c.Cursor.Read(dst, offset, maxBytes)
+	dst, err := c.Cursor.ReadChecked(dst, offset, maxBytes)
 	return dst, wireError(err)
 }
