@@ -129,7 +129,8 @@ func rigOptions(fsys vfs.FS, half int64) JournalOptions {
 
 func newRig(t testing.TB, half int64, replicas int) *rig {
 	t.Helper()
-	t.Cleanup(func() { goleak.VerifyNone(t) })
+	before := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, before) })
 	mem := vfs.NewMem()
 	if err := mem.MkdirAll("/node"); err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/billetlog/billet/internal/vfs"
@@ -202,7 +203,9 @@ func TestJournalWraps(t *testing.T) {
 }
 
 // Close and a stalled writer wait for a checkpoint that takes its time.
-func TestJournalStall(t *testing.T) {
+func TestJournalStall(t *testing.T) { synctest.Test(t, journalStall) }
+
+func journalStall(t *testing.T) {
 	g := newRig(t, 4096, 1)
 	r := g.replicas[0]
 	r.block = make(chan struct{})
@@ -213,17 +216,17 @@ func TestJournalStall(t *testing.T) {
 			g.commit(0, make([]byte, 1000))
 		}
 	}()
-	for r.syncs.Load() == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	synctest.Wait() // until it gets no further
 	select {
 	case <-done:
 		t.Error("a half was used again before its replica was synced")
-	case <-time.After(20 * time.Millisecond):
+	default:
 	}
+	const stall = 20 * time.Millisecond
+	time.Sleep(stall) // in virtual time
 	close(r.block)
 	<-done
-	if s := g.journal.Stats(); s.Stalls == 0 || s.Stall < 10*time.Millisecond {
+	if s := g.journal.Stats(); s.Stalls == 0 || s.Stall != stall {
 		t.Errorf("stats %+v", s)
 	}
 }
