@@ -27,6 +27,7 @@ type Producer struct {
 	sender sender
 	calls  dispatcher
 	pool   sync.Pool // of *pendingBatch
+	waits  sync.Pool // of *waiter
 
 	// undelivered counts finished batches whose callbacks have not run.
 	undelivered atomic.Int64
@@ -113,14 +114,14 @@ func (p *Producer) ProduceSync(ctx context.Context, record Record) (Offset, erro
 	if err != nil {
 		return Offset{}, err
 	}
-	w := waiters.Get().(*waiter)
+	w := p.waiter()
 	if err := partition.add(ctx, &record, nil, w); err != nil {
-		waiters.Put(w)
+		p.waits.Put(w)
 		return Offset{}, err
 	}
 	offset, err, back := w.wait(ctx)
 	if back {
-		waiters.Put(w)
+		p.waits.Put(w)
 		return offset, err
 	}
 	return Offset{}, fmt.Errorf("billet: produce to %s/%d: %w: %w",

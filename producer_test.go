@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -344,47 +345,52 @@ func TestProducerAcksNone(t *testing.T) {
 	}
 }
 
+// In virtual time: what is written within the timeout does not depend on the machine.
 func TestProducerDeliveryTimeout(t *testing.T) {
-	t.Run("refused", func(t *testing.T) {
-		r := newProducerRig(t, 1, ProducerConfig{DeliveryTimeout: 20 * time.Millisecond})
-		r.logs[0].playAlways(&fakeAnswer{err: replication.ErrNotLeader})
-		r.produce("a")
-		r.flush()
-		err := r.result("a")
-		if !errors.Is(err, ErrTimeout) || !errors.Is(err, ErrNotLeader) || errors.Is(err, ErrAmbiguous) || Retriable(err) {
-			t.Fatal(err)
+	t.Run("refused", func(t *testing.T) { synctest.Test(t, deliveryTimeoutRefused) })
+	t.Run("in flight", func(t *testing.T) { synctest.Test(t, deliveryTimeoutInFlight) })
+}
+
+func deliveryTimeoutRefused(t *testing.T) {
+	r := newProducerRig(t, 1, ProducerConfig{DeliveryTimeout: 20 * time.Millisecond})
+	r.logs[0].playAlways(&fakeAnswer{err: replication.ErrNotLeader})
+	r.produce("a")
+	r.flush()
+	err := r.result("a")
+	if !errors.Is(err, ErrTimeout) || !errors.Is(err, ErrNotLeader) || errors.Is(err, ErrAmbiguous) || Retriable(err) {
+		t.Fatal(err)
+	}
+	r.logs[0].playAlways(nil)
+	r.produce("b")
+	r.flush()
+	if err := r.result("b"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func deliveryTimeoutInFlight(t *testing.T) {
+	r := newProducerRig(t, 1, ProducerConfig{DeliveryTimeout: 20 * time.Millisecond, BatchBytes: 1024})
+	r.logs[0].play(answerHeld)
+	values := r.burst(9)
+	r.flush()
+	for i, v := range values {
+		err := r.result(v)
+		if i == 0 && (!errors.Is(err, ErrTimeout) || !errors.Is(err, ErrAmbiguous)) {
+			t.Errorf("record %d: %v", i, err)
 		}
-		r.logs[0].playAlways(nil)
-		r.produce("b")
-		r.flush()
-		if err := r.result("b"); err != nil {
-			t.Fatal(err)
-		}
-	})
-	t.Run("in flight", func(t *testing.T) {
-		r := newProducerRig(t, 1, ProducerConfig{DeliveryTimeout: 20 * time.Millisecond, BatchBytes: 1024})
-		r.logs[0].play(answerHeld)
-		values := r.burst(9)
-		r.flush()
-		for i, v := range values {
-			err := r.result(v)
-			if i == 0 && (!errors.Is(err, ErrTimeout) || !errors.Is(err, ErrAmbiguous)) {
-				t.Errorf("record %d: %v", i, err)
-			}
-		}
-		if !slices.Equal(r.order, values) {
-			t.Error("callbacks out of order")
-		}
-		r.logs[0].release()
-		r.produce("z")
-		r.flush()
-		if err := r.result("z"); err != nil {
-			t.Fatal(err)
-		}
-		if used := r.p.Buffered(); used != 0 {
-			t.Errorf("%d bytes still in the buffer", used)
-		}
-	})
+	}
+	if !slices.Equal(r.order, values) {
+		t.Error("callbacks out of order")
+	}
+	r.logs[0].release()
+	r.produce("z")
+	r.flush()
+	if err := r.result("z"); err != nil {
+		t.Fatal(err)
+	}
+	if used := r.p.Buffered(); used != 0 {
+		t.Errorf("%d bytes still in the buffer", used)
+	}
 }
 
 func TestProducerBuffer(t *testing.T) {
@@ -452,7 +458,7 @@ func TestProducerBuffer(t *testing.T) {
 // waitFor waits for what other goroutines are about to do.
 func waitFor(t testing.TB, cond func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !cond(); {
+	for end := time.Now().Add(time.Minute); !cond(); {
 		if time.Now().After(end) {
 			t.Fatal("it does not happen")
 		}
@@ -502,6 +508,22 @@ func TestProducerRefuses(t *testing.T) {
 	}
 	if n := small[0].appends.Load(); n != 1 {
 		t.Errorf("%d appends", n)
+	}
+}
+
+// Programs test themselves in virtual time, one producer after the other: none may get a channel that another one's test made.
+func TestProducersShareNoChannels(t *testing.T) {
+	sync := func(t *testing.T) {
+		r := newProducerRig(t, 1, ProducerConfig{})
+		for range 100 {
+			if _, err := r.p.ProduceSync(r.ctx, r.record("a")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for range 10 {
+		synctest.Test(t, sync)
+		sync(t)
 	}
 }
 
@@ -601,8 +623,13 @@ func TestProducerPartitions(t *testing.T) {
 	if len(seen) != 4 {
 		t.Fatalf("records without a key in %v", seen)
 	}
-	// One that does not take records is passed by.
-	r = newProducerRig(t, 4, ProducerConfig{RetryBackoff: time.Millisecond, RetryBackoffMax: time.Minute})
+}
+
+// A partition that does not take records is passed by.
+func TestProducerPassesRefusingBy(t *testing.T) { synctest.Test(t, producerPassesRefusingBy) }
+
+func producerPassesRefusingBy(t *testing.T) {
+	r := newProducerRig(t, 4, ProducerConfig{RetryBackoff: time.Millisecond, RetryBackoffMax: time.Minute})
 	r.logs[2].playAlways(&fakeAnswer{err: replication.ErrNotLeader})
 	for i := range 40 {
 		r.produce(fmt.Sprint(i))
@@ -695,7 +722,9 @@ func TestProducerClose(t *testing.T) {
 	}
 }
 
-func TestProducerCloseGivesUp(t *testing.T) {
+func TestProducerCloseGivesUp(t *testing.T) { synctest.Test(t, producerCloseGivesUp) }
+
+func producerCloseGivesUp(t *testing.T) {
 	r := newProducerRig(t, 1, ProducerConfig{CloseTimeout: time.Millisecond, BatchBytes: 1024, MaxInFlight: 5})
 	r.logs[0].playAlways(&answerHeld)
 	values := r.burst(30)
