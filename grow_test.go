@@ -38,7 +38,7 @@ func eventually(t *testing.T, what string, holds func(ctx context.Context) bool)
 		select {
 		case <-time.After(20 * time.Millisecond):
 		case <-ctx.Done():
-			t.Fatalf("%s: not within a minute", what)
+			t.Fatalf("%s: it does not come about", what)
 		}
 	}
 }

@@ -172,11 +172,11 @@ func TestOpenCloseCycles(t *testing.T) {
 	if testing.Short() {
 		cycles = 40
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
 	dir := t.TempDir()
 	config := Config{Dir: dir, JournalBytes: 1 << 20}
 	cycle := func(n int64) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // for one: how many a minute takes is the disk's affair
+		defer cancel()
 		l, err := Open(config)
 		if err != nil {
 			t.Fatal(err)
