@@ -24,7 +24,8 @@ func (c *call) initProducerID(q *kmsg.InitProducerIDRequest) kmsg.Response {
 	switch {
 	case q.TransactionalID != nil && !c.allowed(kmsg.ACLOperationWrite, kmsg.ACLResourceTypeTransactionalId, *q.TransactionalID):
 		r.ErrorCode = kerr.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-	case q.TransactionalID == nil && !c.allowed(kmsg.ACLOperationIdempotentWrite, kmsg.ACLResourceTypeCluster, clusterName):
+	case q.TransactionalID == nil && !c.allowed(kmsg.ACLOperationIdempotentWrite, kmsg.ACLResourceTypeCluster, clusterName) &&
+		!c.allowedAny(kmsg.ACLOperationWrite, kmsg.ACLResourceTypeTopic): // KIP-679
 		r.ErrorCode = kerr.CLUSTER_AUTHORIZATION_FAILED
 	case q.TransactionalID != nil && *q.TransactionalID == "":
 		r.ErrorCode = kerr.INVALID_REQUEST

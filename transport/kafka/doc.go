@@ -11,11 +11,17 @@
 // docs/kafka.md follow it. Each request has a file, named by its key. What is not in
 // the table is not advertised; a request for it closes the connection, as Kafka does.
 //
+// # Who may do what
+//
+// A listener may ask clients to prove who they are, by SASL (PLAIN, SCRAM) or by
+// certificates. Users and access rules are kept in a [Store]; Kafka's own requests make
+// and list them, [SetUser] makes the first one. See [Options.Authorize].
+//
 // # Bounds
 //
 // Lengths are checked before anything is allocated for them. A frame is charged to the
 // memory of the server before it is read: when that is used up connections wait, and
-// no more is read from them. See [Options] for every bound.
+// no more is read from them. Every wait for a client ends. See [Options] for every bound.
 //
 // # Out of scope
 //
