@@ -22,7 +22,6 @@ type Log struct {
 	config  Config
 	catalog catalog
 	cluster clusterControl
-	groups  groups
 	events  *eventQueue
 	node    node
 	closed  atomic.Bool
@@ -84,7 +83,7 @@ func open(config Config, s seams) (*Log, error) {
 		return nil, fmt.Errorf("billet: open %s: %w", config.Dir, wrapSeam(err))
 	}
 	l := newLog(config, n.catalog, events, n)
-	l.cluster, l.groups = n, brokerGroups{n.broker}
+	l.cluster = n
 	return l, nil
 }
 
@@ -277,7 +276,7 @@ func (l *Log) NewConsumer(config ConsumerConfig) (*Consumer, error) {
 	if l.mu.consumers == nil {
 		return nil, fmt.Errorf("billet: new consumer: %w: %s", ErrClosed, adviceOpenAgain)
 	}
-	c, err := newConsumer(l.catalog, l.groups, config, l.forgetConsumer)
+	c, err := newConsumer(l.catalog, config, l.forgetConsumer)
 	if err != nil {
 		return nil, err
 	}
