@@ -82,6 +82,7 @@ func playConsumerOne(p *play) {
 	p.topic(p.name(), 2)
 	p.coordinator(p.name())
 	for _, v := range p.versions(kmsg.ConsumerGroupHeartbeat) {
+		p.names.epochs = nil // those of another group
 		group, member := p.name(v), "m"
 		if v == 0 {
 			member = ""
@@ -93,6 +94,9 @@ func playConsumerOne(p *play) {
 		if r.MemberID != nil {
 			member = *r.MemberID
 		}
+		p.beatVersion("leave at once", beatOf(group, member, -1), v)
+		r = p.beatVersion("join once more", joinBeat(group, "m2", p.name()), v)
+		member = "m2"
 		epoch := r.MemberEpoch
 		p.beatVersion("nothing new", beatOf(group, member, epoch), v)
 		p.beatVersion("owning", p.owning(beatOf(group, member, epoch), p.name(), 0, 1), v)

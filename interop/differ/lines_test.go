@@ -18,6 +18,7 @@ type names struct {
 	ids     map[[16]byte]string
 	strings map[string]string
 	numbers map[int64]string // producer ids
+	epochs  map[int32]string // of a consumer group
 }
 
 // id names a topic's id.
@@ -59,8 +60,11 @@ func (n *names) lines(r kmsg.Response) []string {
 // free are fields of which only whether they are set can be compared.
 var free = regexp.MustCompile(`(^|\.)(ErrorMessage|ErrorText|ClusterID|Documentation)$`)
 
-// skipped are fields that depend on time and load, and where brokers are.
-var skipped = regexp.MustCompile(`(^|\.)(ThrottleMillis|Version|Port)$`)
+// skipped are fields that depend on time, load and settings, and where brokers are.
+var skipped = regexp.MustCompile(`(^|\.)(ThrottleMillis|HeartbeatIntervalMillis|Version|Port)$`)
+
+// epoch are the epochs of consumer groups.
+var epoch = regexp.MustCompile(`(^|\.)(MemberEpoch|Epoch|AssignmentEpoch)$`)
 
 // made are ids that brokers make for members.
 var made = regexp.MustCompile(`^(differ-)?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$|^[A-Za-z0-9_-]{22}$`)
@@ -70,6 +74,10 @@ func (n *names) add(out *[]string, path string, v reflect.Value) {
 		return
 	}
 	put := func(text string) { *out = append(*out, strings.TrimPrefix(path, ".")+"="+text) }
+	if v.Kind() == reflect.Int32 && epoch.MatchString(path) {
+		put(n.epochText(int32(v.Int())))
+		return
+	}
 	switch v.Kind() {
 	case reflect.Pointer:
 		if v.IsNil() {
@@ -149,6 +157,21 @@ func elementKey(lines []string) string {
 		}
 	}
 	return ""
+}
+
+// epochText numbers the epochs of a consumer group in the order in which they turn up:
+// by how much they grow is nobody's business.
+func (n *names) epochText(e int32) string {
+	if e <= 0 {
+		return strconv.Itoa(int(e))
+	}
+	if n.epochs == nil {
+		n.epochs = map[int32]string{}
+	}
+	if _, ok := n.epochs[e]; !ok {
+		n.epochs[e] = fmt.Sprintf("<epoch %d>", len(n.epochs)+1)
+	}
+	return n.epochs[e]
 }
 
 func (n *names) idText(id [16]byte) string {
