@@ -8,7 +8,10 @@ import (
 )
 
 // partition is this node's replica of a partition.
-type partition struct{ *replication.Partition }
+type partition struct {
+	*replication.Partition
+	broker *Broker
+}
 
 // Partition returns this node's replica of a partition.
 func (b *Broker) Partition(topic string, number int32) (kafka.Partition, error) {
@@ -17,7 +20,7 @@ func (b *Broker) Partition(topic string, number int32) (kafka.Partition, error) 
 	}
 	p, err := b.controller.Partition(topic, number)
 	if err == nil {
-		return partition{p}, nil
+		return partition{p, b}, nil
 	}
 	if t, ok := b.controller.Topic(topic); ok && number >= 0 && int(number) < len(t.Partitions) {
 		return nil, kerr.Errorf(kerr.NOT_LEADER_OR_FOLLOWER, "%s-%d has no replica on node %d", topic, number, b.opts.Self)
@@ -39,6 +42,26 @@ func (p partition) Offsets() kafka.Offsets {
 	}
 	return o
 }
+
+// PreferredReplica is the node that a client in the rack had better read from.
+func (p partition) PreferredReplica(rack string) int32 {
+	racks := map[int32]string{}
+	for _, n := range p.broker.controller.Nodes() {
+		racks[n.ID] = n.Rack
+	}
+	if racks[p.broker.opts.Self] == rack {
+		return noNode
+	}
+	for _, r := range p.Replication().Replicas {
+		if r.Voter && r.InSync && racks[r.Node] == rack && p.broker.node.Reachable(r.Node) {
+			return r.Node
+		}
+	}
+	return noNode
+}
+
+// noNode stands for a node that is not there.
+const noNode = -1
 
 // Check refuses a batch that may not be appended.
 func (p partition) Check(b batch.Batch) error {

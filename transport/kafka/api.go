@@ -31,7 +31,7 @@ func apis() []api {
 func dataAPIs() []api {
 	return []api{
 		{key: kmsg.Produce, min: produceMin, max: produceMax, handle: (*call).produce},
-		serve(kmsg.Fetch, fetchMin, fetchMax, (*call).fetch),
+		{key: kmsg.Fetch, min: fetchMin, max: fetchMax, advertisedMin: fetchMin, handle: (*call).fetch},
 		serve(kmsg.ListOffsets, 0, 6, (*call).listOffsets),
 		serve(kmsg.Metadata, 0, 12, (*call).metadata),
 		serve(kmsg.InitProducerID, 0, 5, (*call).initProducerID),

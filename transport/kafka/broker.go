@@ -104,6 +104,11 @@ type Partition interface {
 	// returns, and must not block. acks is Kafka's: -1, 0 or 1. That there is no room,
 	// ErrBusy, done is told before Append returns.
 	Append(b batch.Batch, acks int16, done func(Appended))
+	// Size is about how many bytes it has.
+	Size() int64
+	// PreferredReplica is the node with an in-sync replica that a client in the rack had
+	// better read from, -1 when that is this one or none. It is asked where it leads.
+	PreferredReplica(rack string) int32
 	// NewCursor makes a reader of committed batches, which costs nothing before its
 	// first Read.
 	NewCursor() Cursor

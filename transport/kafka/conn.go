@@ -50,8 +50,10 @@ type conn struct {
 	// busySince is when the request began that is carried out, in nanoseconds; 0: none is.
 	busySince atomic.Int64
 
-	ctx    context.Context
-	cancel context.CancelFunc
+	ctx     context.Context
+	cancel  context.CancelFunc
+	cursors cursorCache // of fetches
+
 }
 
 func newConn(s *Server, l *listener, nc net.Conn) *conn {
@@ -91,6 +93,7 @@ func (c *conn) run() {
 	}
 	c.abort(err)
 	c.answers.writers.Wait()
+	c.cursors.close()
 	if !c.expected(err) {
 		c.logWarn("a client's connection was closed", slog.Any("err", err))
 	}

@@ -120,6 +120,13 @@ func (p *framePool) get(class int) []byte {
 	return make([]byte, minFrame<<class)
 }
 
+// recycle keeps a buffer that came from the pool or took the place of one.
+func (p *framePool) recycle(b []byte) {
+	if class := min(bits.Len(uint(cap(b)/minFrame))-1, frameClasses-1); class >= 0 {
+		p.put(class, b)
+	}
+}
+
 func (p *framePool) put(class int, b []byte) {
 	b = b[:cap(b)]
 	p.classes[class].Put(&b)

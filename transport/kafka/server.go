@@ -21,10 +21,11 @@ type Server struct {
 	apis      apiTable
 	listeners []*listener
 
-	memory      *memory
-	fetchMemory *semaphore.Weighted
-	users       *users      // nil without a store
-	authorizer  *authorizer // nil unless access rules count
+	memory       *memory
+	fetchMemory  *semaphore.Weighted
+	fetchBuffers framePool
+	users        *users      // nil without a store
+	authorizer   *authorizer // nil unless access rules count
 	// clientLines are about what clients do, errorLines about what went wrong here.
 	clientLines, errorLines lineLimiter
 

@@ -1,0 +1,176 @@
+package kafka
+
+import (
+	"encoding/binary"
+	"net"
+
+	"github.com/billetlog/billet/internal/kerr"
+)
+
+// The tags of a partition and of the whole answer.
+const (
+	tagCurrentLeader = 1
+	tagNodes         = 0
+)
+
+// encoder appends what versions of Fetch have in common, before and after they got tags.
+type encoder struct {
+	b        []byte
+	flexible bool
+}
+
+func (e *encoder) int8(v int8)   { e.b = append(e.b, byte(v)) }
+func (e *encoder) int16(v int16) { e.b = binary.BigEndian.AppendUint16(e.b, uint16(v)) }
+func (e *encoder) int32(v int32) { e.b = binary.BigEndian.AppendUint32(e.b, uint32(v)) }
+func (e *encoder) int64(v int64) { e.b = binary.BigEndian.AppendUint64(e.b, uint64(v)) }
+
+// uvarint is what compact lengths and tags are made of.
+func (e *encoder) uvarint(v int) { e.b = binary.AppendUvarint(e.b, uint64(v)) }
+
+// count begins an array or bytes; -1 is null.
+func (e *encoder) count(n int) {
+	if e.flexible {
+		e.uvarint(n + 1)
+		return
+	}
+	e.int32(int32(n))
+}
+
+func (e *encoder) string(s string) {
+	if e.flexible {
+		e.uvarint(len(s) + 1)
+	} else {
+		e.int16(int16(len(s)))
+	}
+	e.b = append(e.b, s...)
+}
+
+func (e *encoder) nullableString(s *string) {
+	switch {
+	case s != nil:
+		e.string(*s)
+	case e.flexible:
+		e.uvarint(0)
+	default:
+		e.int16(-1)
+	}
+}
+
+// noTags ends a structure.
+func (e *encoder) noTags() {
+	if e.flexible {
+		e.uvarint(0)
+	}
+}
+
+// The room that is made for what is around the records.
+const (
+	fetchHeadRoom = 64
+	fetchPartRoom = 64
+)
+
+// encode makes the answer, after its header. Records stay where they were read to.
+func (f *fetch) encode() net.Buffers {
+	e := &encoder{b: make([]byte, 0, fetchHeadRoom+len(f.parts)*fetchPartRoom), flexible: f.version >= fetchFlexible}
+	var out net.Buffers
+	var h *hints
+	e.int32(0) // no throttling
+	if f.version >= fetchSession {
+		e.int16(f.code)
+		e.int32(0) // no session
+	}
+	e.count(len(f.q.Topics))
+	from, next := 0, 0
+	for i := range f.q.Topics {
+		t := &f.q.Topics[i]
+		if f.version >= fetchByID {
+			e.b = append(e.b, t.TopicID[:]...)
+		} else {
+			e.string(t.Topic)
+		}
+		e.count(len(t.Partitions))
+		for range t.Partitions {
+			p := &f.parts[next]
+			next++
+			f.encodePart(e, p)
+			if p.bytes > 0 {
+				out = append(append(out, e.b[from:]), p.records...)
+				from = len(e.b)
+			}
+			f.encodeTags(e, p, &h)
+		}
+		e.noTags()
+	}
+	f.encodeNodes(e, h)
+	return append(out, e.b[from:])
+}
+
+// encodePart encodes a partition up to its records.
+func (f *fetch) encodePart(e *encoder, p *fetchPart) {
+	at := p.at
+	switch p.code {
+	case kerr.NONE, kerr.OFFSET_OUT_OF_RANGE:
+	default:
+		at = Offsets{Start: -1, HighWatermark: -1, LastStable: -1}
+	}
+	e.int32(p.q.Partition)
+	e.int16(p.code)
+	e.int64(at.HighWatermark)
+	e.int64(at.LastStable)
+	if f.version >= 5 {
+		e.int64(at.Start)
+	}
+	if f.q.IsolationLevel == readCommitted {
+		e.count(0) // aborted transactions
+	} else {
+		e.count(-1)
+	}
+	if f.version >= fetchFollower {
+		e.int32(p.preferred)
+	}
+	e.count(p.bytes) // null is what clients do not take
+}
+
+// encodeTags tells who leads a partition that is not led here as the client thinks.
+func (f *fetch) encodeTags(e *encoder, p *fetchPart, h **hints) {
+	if p.code != kerr.NOT_LEADER_OR_FOLLOWER && p.code != kerr.FENCED_LEADER_EPOCH || !e.flexible {
+		e.noTags()
+		return
+	}
+	if *h == nil {
+		*h = f.newHints()
+	}
+	node, epoch := (*h).leader(p.topic, p.q.Partition)
+	if node < 0 {
+		e.noTags()
+		return
+	}
+	e.uvarint(1)
+	e.uvarint(tagCurrentLeader)
+	e.uvarint(4 + 4 + 1)
+	e.int32(node)
+	e.int32(epoch)
+	e.noTags()
+}
+
+// encodeNodes ends the answer with how to reach the nodes that were named.
+func (f *fetch) encodeNodes(e *encoder, h *hints) {
+	if h == nil || len(h.nodes) == 0 || f.version < fetchNodes {
+		e.noTags()
+		return
+	}
+	inner := &encoder{flexible: true}
+	inner.count(len(h.nodes))
+	for i := range h.nodes {
+		n := &h.nodes[i]
+		inner.int32(n.ID)
+		inner.string(n.Host)
+		inner.int32(n.Port)
+		inner.nullableString(n.rack())
+		inner.noTags()
+	}
+	e.uvarint(1)
+	e.uvarint(tagNodes)
+	e.uvarint(len(inner.b))
+	e.b = append(e.b, inner.b...)
+}
