@@ -34,6 +34,7 @@ var wireCodes = []struct {
 	{replication.ErrUnknownTopic, kerr.UNKNOWN_TOPIC_OR_PARTITION},
 	{replication.ErrInvalidTopic, kerr.INVALID_TOPIC_EXCEPTION},
 	{replication.ErrInvalidAssignment, kerr.INVALID_REPLICA_ASSIGNMENT},
+	{replication.ErrOffsetOutOfRange, kerr.OFFSET_OUT_OF_RANGE},
 	{replication.ErrTopicExists, kerr.TOPIC_ALREADY_EXISTS},
 	{replication.ErrInvalidPartitions, kerr.INVALID_PARTITIONS},
 	{replication.ErrInvalidConfig, kerr.INVALID_CONFIG},

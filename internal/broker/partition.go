@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"context"
+
 	"github.com/billetlog/billet/internal/batch"
 	"github.com/billetlog/billet/internal/kerr"
 	"github.com/billetlog/billet/replication"
@@ -64,13 +66,7 @@ func (p partition) PreferredReplica(rack string) int32 {
 const noNode = -1
 
 // Check refuses a batch that may not be appended.
-func (p partition) Check(b batch.Batch) error {
-	limit := p.Spec().Settings.MaxMessageBytes
-	if len(b) > limit {
-		return kerr.Errorf(kerr.MESSAGE_TOO_LARGE, "a batch of %d bytes: max.message.bytes is %d", len(b), limit)
-	}
-	return wireError(b.Validate(batch.Limits{Strict: true}))
-}
+func (p partition) Check(b batch.Batch) error { return wireError(p.Partition.Check(b)) }
 
 // Append stores a batch.
 func (p partition) Append(b batch.Batch, acks int16, done func(kafka.Appended)) {
@@ -88,19 +84,18 @@ func (p partition) OffsetForTime(ts int64) (offset, timestamp int64, ok bool, er
 	return offset, timestamp, ok, wireError(err)
 }
 
-// EpochAt is the epoch in which the record with the offset was appended.
-func (p partition) EpochAt(offset int64) int32 {
-	c := p.Partition.NewCursor()
-	defer c.Close()
-	b, err := c.Read(nil, offset, batch.HeaderSize)
-	if err != nil || len(b) < batch.HeaderSize {
-		return noEpoch
-	}
-	return batch.Batch(b).LeaderEpoch()
+// MaxTimestamp finds the first of the committed records with the latest timestamp.
+func (p partition) MaxTimestamp() (offset, timestamp int64, ok bool, err error) {
+	offset, timestamp, ok, err = p.Partition.MaxTimestamp()
+	return offset, timestamp, ok, wireError(err)
 }
 
-// noEpoch stands for an epoch that is not known.
-const noEpoch = -1
+// DeleteRecords moves the start of a partition.
+func (b *Broker) DeleteRecords(ctx context.Context, topic string, number int32, before int64) (start int64, err error) {
+	return change(ctx, b, func(ctx context.Context) (int64, error) {
+		return b.controller.DeleteRecords(ctx, topic, number, before)
+	})
+}
 
 // cursor reads a partition.
 type cursor struct{ *replication.Cursor }

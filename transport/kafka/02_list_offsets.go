@@ -8,11 +8,13 @@ import (
 
 // What a ListOffsets request can ask for in the place of a time.
 const (
-	latestOffset   = -1
-	earliestOffset = -2
+	latestOffset        = -1
+	earliestOffset      = -2
+	maxTimestampOffset  = -3 // from version 7 on (KIP-734)
+	earliestLocalOffset = -4 // from version 8 on; the same, since nothing is elsewhere
 )
 
-// ListOffsets, versions 0 to 6, where a partition is led. A time finds the first record
+// ListOffsets, versions 0 to 8, where a partition is led. A time finds the first record
 // that is as late or later, inside a compressed batch too. There are no transactions, so
 // that both isolation levels see up to the high watermark. Version 0 lists the end and
 // the start, or what a time finds.
@@ -63,15 +65,16 @@ func (l *offsetLookup) look(b Broker, topic string) error {
 	if l.version == 0 {
 		return l.lookOld(p, at.Start, end)
 	}
-	switch l.q.Timestamp {
-	case latestOffset:
+	switch {
+	case l.q.Timestamp == latestOffset:
 		l.r.Offset, l.r.LeaderEpoch = end, at.Epoch
-	case earliestOffset:
+	case l.q.Timestamp == earliestOffset, l.q.Timestamp == earliestLocalOffset && l.version >= 8:
 		l.r.Offset, l.r.LeaderEpoch = at.Start, p.EpochAt(at.Start)
+	case l.q.Timestamp == maxTimestampOffset && l.version >= 7:
+		return l.found(p, p.MaxTimestamp)
+	case l.q.Timestamp < 0:
+		return kerr.Errorf(kerr.UNSUPPORTED_VERSION, "no offset is known by %d", l.q.Timestamp)
 	default:
-		if l.q.Timestamp < 0 {
-			return kerr.Errorf(kerr.UNSUPPORTED_VERSION, "no offset is known by %d", l.q.Timestamp)
-		}
 		return l.found(p, func() (int64, int64, bool, error) { return p.OffsetForTime(l.q.Timestamp) })
 	}
 	return nil

@@ -32,9 +32,11 @@ func dataAPIs() []api {
 	return []api{
 		{key: kmsg.Produce, min: produceMin, max: produceMax, handle: (*call).produce},
 		{key: kmsg.Fetch, min: fetchMin, max: fetchMax, advertisedMin: fetchMin, handle: (*call).fetch},
-		serve(kmsg.ListOffsets, 0, 6, (*call).listOffsets),
+		serve(kmsg.ListOffsets, 0, 8, (*call).listOffsets),
 		serve(kmsg.Metadata, 0, 12, (*call).metadata),
+		serve(kmsg.DeleteRecords, 0, 2, (*call).deleteRecords),
 		serve(kmsg.InitProducerID, 0, 5, (*call).initProducerID),
+		serve(kmsg.OffsetForLeaderEpoch, 2, 4, (*call).offsetForLeaderEpoch),
 	}
 }
 

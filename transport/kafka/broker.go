@@ -41,6 +41,9 @@ type Broker interface {
 	Partition(topic string, number int32) (Partition, error)
 	// Leader tells who leads a partition as far as it is known; node is -1 when it is not.
 	Leader(topic string, number int32) (node, epoch int32)
+	// DeleteRecords moves the start of a partition that is led here to before, or to the
+	// high watermark if that is -1, and returns it. Errors: OFFSET_OUT_OF_RANGE.
+	DeleteRecords(ctx context.Context, topic string, number int32, before int64) (start int64, err error)
 	// NewProducerID returns an id that no producer of the cluster ever had.
 	NewProducerID(ctx context.Context) (id int64, epoch int16, err error)
 
@@ -118,6 +121,12 @@ type Partition interface {
 	// OffsetForTime finds the first committed record whose timestamp is ts or later.
 	// ok is false when there is none.
 	OffsetForTime(ts int64) (offset, timestamp int64, ok bool, err error)
+	// MaxTimestamp finds the first of the committed records with the latest timestamp.
+	// ok is false when there is none.
+	MaxTimestamp() (offset, timestamp int64, ok bool, err error)
+	// EpochEnd is the largest epoch that has records and is not above the given one, and
+	// the offset at which it ends. ok is false when there is none.
+	EpochEnd(epoch int32) (largest int32, end int64, ok bool)
 	// EpochAt is the epoch in which the record with the offset was appended, -1 when it
 	// is not known.
 	EpochAt(offset int64) int32

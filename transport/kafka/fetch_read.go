@@ -76,7 +76,7 @@ func (f *fetch) readChunk(p *fetchPart) (more bool, err error) {
 	if len(records) == 0 {
 		records = nil
 	}
-	fits := len(records) <= room || f.bytes == 0
+	fits := len(records) <= all || f.bytes == 0
 	if err != nil || records == nil || !fits || !f.memory.keep(records, f.bytes == 0) {
 		f.memory.putBack()
 		f.full = f.full || !fits && f.limit-f.bytes < int(p.q.PartitionMaxBytes)
