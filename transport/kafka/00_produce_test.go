@@ -167,27 +167,13 @@ func TestProduceWithoutAcks(t *testing.T) {
 func TestProducePipelined(t *testing.T) {
 	p := newDataPartition()
 	p.hold = true
-	all := make(chan struct{})
 	const requests = 5
-	seen := 0
-	p.fit = func(batch.Batch, int16) {
-		if seen++; seen == requests {
-			close(all)
-		}
-	}
 	c := dialData(t, serveAdmin(t, oneTopic(p)))
 	for range requests {
 		c.send(produceRequest(-1, dataBatch(t, 0, 1, 1)), 9)
 	}
-	select {
-	case <-all:
-	case <-time.After(askTimeout):
-		t.Fatal("requests wait for one another")
-	}
-	for deadline := time.Now().Add(askTimeout); len(p.heldNow()) < requests; {
-		if time.Now().After(deadline) {
-			t.Fatal("not all are held")
-		}
+	for range requests { // they do not wait for one another
+		eventually(t, p.appends)
 	}
 	p.release()
 	for i := range requests {
@@ -197,12 +183,6 @@ func TestProducePipelined(t *testing.T) {
 			t.Fatalf("answer %d: %+v %v", i, r.Topics, err)
 		}
 	}
-}
-
-func (p *dataPartition) heldNow() []func(Appended) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.held
 }
 
 // Replicas that take too long are not waited for beyond the request's timeout.
@@ -226,16 +206,14 @@ func TestProduceBusy(t *testing.T) {
 	s := serveAdmin(t, oneTopic(p))
 	c := dialData(t, s)
 	c.send(produceRequest(-1, dataBatch(t, 0, 1, 1)), 9)
-	for deadline := time.Now().Add(askTimeout); p.subscribers() == 0 && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, p.waits)
 	p.add(dataBatch(t, 0, 1, 1))
 	r := kmsg.NewPtrProduceResponse()
 	r.SetVersion(9)
 	if err := c.receive(r); err != nil || r.Topics[0].Partitions[0].ErrorCode != kerr.NONE || r.Topics[0].Partitions[0].BaseOffset != 1 {
 		t.Fatalf("%+v %v", r.Topics, err)
 	}
-	p.busy = 1 << 30
+	p.set(func() { p.busy = 1 << 30 })
 	q := produceRequest(-1, dataBatch(t, 0, 1, 1))
 	q.TimeoutMillis = 20
 	if code := askAdmin[*kmsg.ProduceResponse](t, s, q, 9).Topics[0].Partitions[0].ErrorCode; code != kerr.REQUEST_TIMED_OUT {

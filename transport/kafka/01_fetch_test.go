@@ -135,9 +135,7 @@ func TestFetchWaits(t *testing.T) {
 	q := fetchRequest(2)
 	q.MaxWaitMillis, q.MinBytes = int32(askTimeout/time.Millisecond), int32(len(one)*2)
 	c.send(q, 12)
-	for deadline := time.Now().Add(askTimeout); other.subscribers() == 0 && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, other.waits)
 	other.add(dataBatch(t, 0, 1, 100))
 	r := kmsg.NewPtrFetchResponse()
 	r.SetVersion(12)
@@ -168,7 +166,7 @@ func TestFetchPreferredReplica(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	})
-	p.at.Leading = false // a follower serves itself
+	p.set(func() { p.at.Leading = false }) // a follower serves itself
 	q := fetchRequest(1)
 	q.Rack = "r"
 	if got := askAdmin[*kmsg.FetchResponse](t, s, q, 12).Topics[0].Partitions[0]; got.PreferredReadReplica != -1 || len(got.RecordBatches) == 0 {

@@ -106,12 +106,30 @@ type dataPartition struct {
 	held    []func(Appended)  // not answered yet
 	failing error             // of appends
 	subs    []chan<- struct{} // told of what comes
-	fit     func(b batch.Batch, acks int16)
+	appends chan struct{}     // told of every append that is held
+	waits   chan struct{}     // told of everybody who wants to be told
+}
+
+// eventually waits for what a channel tells.
+func eventually(t *testing.T, ch <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-ch:
+	case <-time.After(askTimeout):
+		t.Fatal("it did not happen in time")
+	}
+}
+
+// set changes how the partition is.
+func (p *dataPartition) set(change func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change()
 }
 
 // newDataPartition is led here, in epoch 5.
 func newDataPartition() *dataPartition {
-	return &dataPartition{leader: dataSelf, preferred: -1, at: Offsets{Epoch: 5, Leading: true}}
+	return &dataPartition{leader: dataSelf, preferred: -1, at: Offsets{Epoch: 5, Leading: true}, appends: make(chan struct{}, 64), waits: make(chan struct{}, 64)}
 }
 
 func (p *dataPartition) Internal() bool                { return p.internal }
@@ -139,9 +157,6 @@ func (p *dataPartition) Offsets() Offsets {
 
 func (p *dataPartition) Append(b batch.Batch, acks int16, done func(Appended)) {
 	p.mu.Lock()
-	if p.fit != nil {
-		p.fit(b, acks)
-	}
 	result := Appended{Offset: p.at.End, Timestamp: -1, Err: p.failing}
 	switch {
 	case p.busy > 0:
@@ -155,6 +170,7 @@ func (p *dataPartition) Append(b batch.Batch, acks int16, done func(Appended)) {
 	hold := p.hold && result.Err == nil
 	if hold {
 		p.held = append(p.held, func(Appended) { done(result) })
+		p.appends <- struct{}{}
 	}
 	p.mu.Unlock()
 	if !hold {
@@ -200,6 +216,10 @@ func (p *dataPartition) Notify(ch chan<- struct{}) (cancel func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.subs = append(p.subs, ch)
+	select {
+	case p.waits <- struct{}{}:
+	default:
+	}
 	return func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()

@@ -147,7 +147,9 @@ func TestInitProducerID(t *testing.T) {
 			t.Errorf("again: code %d, id %d", code, id)
 		}
 	})
+	b = oneTopic()
 	b.failed = context.DeadlineExceeded
+	s = serveAdmin(t, b)
 	if code := askAdmin[*kmsg.InitProducerIDResponse](t, s, kmsg.NewPtrInitProducerIDRequest(), 4).ErrorCode; code != kerr.COORDINATOR_LOAD_IN_PROGRESS {
 		t.Errorf("without the cluster: code %d", code)
 	}
