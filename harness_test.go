@@ -63,9 +63,13 @@ func TestHarness(t *testing.T) {
 	if os.Getenv(harnessSeedEnv) == "" {
 		seed = uint64(time.Now().UnixNano()) % 1_000_000
 	}
-	for began := time.Now(); time.Since(began) < lasts; seed++ {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { runHarness(t, seed, rounds, harnessWindow) })
+	began, failed, first := time.Now(), 0, seed
+	for ; time.Since(began) < lasts; seed++ {
+		if !t.Run(fmt.Sprint(seed), func(t *testing.T) { runHarness(t, seed, rounds, harnessWindow) }) {
+			failed++
+		}
 	}
+	fmt.Fprintf(os.Stderr, "harness: %d seeds from %d on in %v, %d failed\n", seed-first, first, time.Since(began).Round(time.Second), failed)
 }
 
 // TestScheduleIsTheSeeds draws the same schedule twice, and others from other seeds, and looks at the rules that schedules keep.
