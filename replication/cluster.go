@@ -123,6 +123,16 @@ func (n *Node) countOpen() error {
 	return n.save()
 }
 
+// opensLeap is by how much a directory that the others take for an older one of the same id advances its count: a clock is seldom further behind.
+const opensLeap = uint64(24 * time.Hour)
+
+// leap makes the next open one that the others do not take for an earlier life of the id: the clock was behind when the count began.
+func (n *Node) leap(refused error) error {
+	n.identity.Opens += opensLeap
+	err := fmt.Errorf("replication: node %d was taken for an earlier one with its id, since the clock went back: open it again: %w", n.cfg.ID, refused)
+	return errors.Join(err, n.save())
+}
+
 func (n *Node) save() error { return SaveNode(n.cfg.Host.FS, n.cfg.Host.Dir, n.identity) }
 
 // startNetwork starts the transport and the gossip over it.
@@ -436,6 +446,9 @@ func (n *Node) join(ctx context.Context) error {
 			}
 			if errors.Is(err, ErrNodeExists) || errors.Is(err, ErrForeignDir) {
 				return err
+			}
+			if errors.Is(err, transport.ErrDuplicateNode) {
+				return n.leap(err)
 			}
 			var given registered
 			if err == nil {

@@ -1,8 +1,14 @@
 package replication
 
 import (
+	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
+	"time"
+
+	"github.com/billetlog/billet/internal/vfs"
+	"github.com/billetlog/billet/transport"
 )
 
 // A node comes back that knows nothing yet of its replica having been taken away, and the files are gone already: that is no damage.
@@ -42,4 +48,27 @@ func TestTakenAwayIsNotQuarantined(t *testing.T) {
 	h.up(away)
 	h.eventually("it is told", func() bool { return h.seen(away, EventQuarantined) })
 	h.settled("kept", 0, 0, 1, 2)
+}
+
+// A node comes back with an empty disk and a clock that is behind: the others take it for an earlier life of the id at first, and for the next one when
+// it is opened again.
+func TestWipedWithClockBehind(t *testing.T) {
+	t.Parallel() // it waits, mostly
+	var behind atomic.Int64
+	h := newHerd(t, 3, func(c *HostConfig) {
+		skew := time.Duration(behind.Load()) // of the nodes opened from now on
+		c.Now = func() time.Time { return time.Now().Add(-skew) }
+	})
+	defer h.closeAll()
+	h.topic("t", nil)
+	end := h.produce("t", "a")
+	h.down(2)
+	h.fs[2] = vfs.NewMem()
+	behind.Store(int64(time.Hour))
+	if m, err := h.tryOpen(h.config(2)); !errors.Is(err, transport.ErrDuplicateNode) {
+		h.all[2] = m
+		t.Fatalf("the first time it opens with %v", err)
+	}
+	h.up(2)
+	h.settled("t", end, 0, 1, 2)
 }
