@@ -54,6 +54,10 @@ type Kafka struct {
 	// DefaultPartitions is how many partitions a topic gets whose maker does not say,
 	// Kafka's num.partitions. Default 1.
 	DefaultPartitions int
+	// ClampReplicationFactor gives a topic as many replicas as there are nodes where a
+	// client asks for more, as programs made for three nodes do. Default false: that is
+	// refused, as Kafka does.
+	ClampReplicationFactor bool
 
 	// ConnectionsMax bounds the connections to all listeners, ConnectionsPerHostMax
 	// those from one address; further ones are closed. Defaults 10,000 and half of
@@ -221,7 +225,7 @@ func (n *machineNode) openKafka(ctx context.Context, config *Config) (err error)
 	}
 	opts := kafka.Options{
 		Broker: n.broker, Store: n.broker, Logger: logger, AutoCreateTopics: k.AutoCreateTopics, DefaultPartitions: k.DefaultPartitions,
-		Authorize: k.Authorize, SuperUsers: k.SuperUsers,
+		ClampReplicationFactor: k.ClampReplicationFactor, Authorize: k.Authorize, SuperUsers: k.SuperUsers,
 		ConnectionsMax: k.ConnectionsMax, ConnectionsPerHostMax: k.ConnectionsPerHostMax,
 		RequestBytesMax: k.RequestBytesMax, RequestMemoryMax: k.RequestMemoryMax, FetchMemoryMax: k.FetchMemoryMax,
 		IdleTimeout: k.IdleTimeout, ReauthAfter: k.ReauthAfter,

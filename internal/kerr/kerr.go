@@ -101,6 +101,8 @@ const (
 	UNRELEASED_INSTANCE_ID                int16 = 111
 	UNSUPPORTED_ASSIGNOR                  int16 = 112
 	STALE_MEMBER_EPOCH                    int16 = 113
+	MISMATCHED_ENDPOINT_TYPE              int16 = 114
+	UNSUPPORTED_ENDPOINT_TYPE             int16 = 115
 	INVALID_REGULAR_EXPRESSION            int16 = 128
 )
 

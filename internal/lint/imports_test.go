@@ -81,6 +81,10 @@ var table = []row{
 	// Examples and benchmarks are outsiders: what they need, users need.
 	{folder: "examples/...",
 		ours: []string{"."}},
+	{folder: "examples/billetd",
+		ours:       []string{".", "transport"},
+		others:     []string{"github.com/prometheus/client_golang", "go.yaml.in/yaml/v3"},
+		testOthers: []string{"github.com/twmb/franz-go"}},
 	{folder: "bench/...",
 		ours:       []string{".", "segment", "replication", "transport"},
 		testOthers: []string{"github.com/twmb/franz-go"}},

@@ -49,6 +49,7 @@ func adminAPIs() []api {
 		serve(kmsg.AlterConfigs, 0, 2, (*call).alterConfigs),
 		serve(kmsg.CreatePartitions, 0, 3, (*call).createPartitions),
 		serve(kmsg.IncrementalAlterConfigs, 0, 1, (*call).incrementalAlterConfigs),
+		serve(kmsg.DescribeCluster, 0, 2, (*call).describeCluster),
 	}
 }
 
