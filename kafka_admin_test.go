@@ -235,3 +235,66 @@ func TestKafkaAdminClient(t *testing.T) {
 		}
 	}
 }
+
+// Where records are, and where they shall be.
+func TestKafkaReplicas(t *testing.T) {
+	log, client := openKafkaAdmin(t, Config{})
+	ctx := t.Context()
+	adm := kadm.NewClient(client)
+	if _, err := adm.CreateTopic(ctx, 2, 1, nil, "a"); err != nil {
+		t.Fatal(err)
+	}
+	dirs, err := adm.DescribeAllLogDirs(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	dirs.Each(func(d kadm.DescribedLogDir) {
+		d.Topics.Each(func(p kadm.DescribedLogDirPartition) {
+			if p.Topic == "a" && p.Size > 0 && p.OffsetLag == 0 {
+				found++
+			} else {
+				t.Errorf("%+v", p)
+			}
+		})
+		if d.Dir != log.config.Dir {
+			t.Errorf("the directory is %q", d.Dir)
+		}
+	})
+	if found != 2 {
+		t.Errorf("%d partitions are in the directory", found)
+	}
+	var move kadm.AlterPartitionAssignmentsReq
+	move.Assign("a", 0, []int32{9})
+	move.Assign("none", 0, []int32{1})
+	move.CancelAssign("a", 1)
+	moved, err := adm.AlterPartitionAssignments(ctx, move)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for topic, want := range map[string]map[int32]error{"a": {0: wirekerr.InvalidReplicaAssignment, 1: wirekerr.NoReassignmentInProgress}, "none": {0: wirekerr.UnknownTopicOrPartition}} {
+		for n, err := range want {
+			if got := moved[topic][n].Err; !errors.Is(got, err) {
+				t.Errorf("%s-%d: %v, want %v", topic, n, got, err)
+			}
+		}
+	}
+	listed, err := adm.ListPartitionReassignments(ctx, nil)
+	if err != nil || len(listed) != 0 {
+		t.Errorf("%+v %v", listed, err)
+	}
+	var set kadm.TopicsSet
+	set.Add("a", 0)
+	set.Add("a", 5)
+	elected, err := adm.ElectLeaders(ctx, kadm.ElectPreferredReplica, set)
+	if err != nil || !errors.Is(elected["a"][0].Err, wirekerr.ElectionNotNeeded) || !errors.Is(elected["a"][5].Err, wirekerr.UnknownTopicOrPartition) {
+		t.Errorf("%+v %v", elected, err)
+	}
+	if elected, err = adm.ElectLeaders(ctx, kadm.ElectPreferredReplica, nil); err != nil || len(elected) != 0 {
+		t.Errorf("all: %+v %v", elected, err)
+	}
+	q := kmsg.NewPtrDescribeClusterRequest()
+	if r := askKafka[*kmsg.DescribeClusterResponse](t, client, q); r.ClusterID != log.ClusterID() || len(r.Brokers) != 1 || r.ControllerID != 1 {
+		t.Errorf("%+v", r)
+	}
+}

@@ -15,6 +15,7 @@ type disk struct {
 	left    atomic.Int64 // what may still be written before free space has to be asked for again
 	braked  atomic.Bool
 	free    atomic.Int64 // as last asked
+	total   atomic.Int64
 }
 
 // diskStep is how many bytes are written at most before free space is asked for again.
@@ -42,6 +43,7 @@ func (d *disk) look() {
 	}
 	free := int64(min(space.Free, 1<<62))
 	d.free.Store(free)
+	d.total.Store(int64(min(space.Total, 1<<62)))
 	room := free - d.reserve
 	braked := d.braked.Load()
 	switch {
@@ -57,3 +59,6 @@ func (d *disk) look() {
 
 // DiskFree is the free space as last looked at, and whether the brake is on.
 func (h *Host) DiskFree() (bytes int64, braked bool) { return h.disk.free.Load(), h.disk.braked.Load() }
+
+// DiskTotal is the size of the file system, 0 when it is not known.
+func (h *Host) DiskTotal() int64 { return h.disk.total.Load() }

@@ -38,6 +38,29 @@ type ConfigEntry struct {
 	Sensitive bool
 }
 
+// LogDir is a directory of this node and what is in it.
+type LogDir struct {
+	Path             string
+	TotalBytes, Free int64           // -1 when not known
+	Replicas         []LogDirReplica // by topic and number
+}
+
+// LogDirReplica is a replica in a LogDir.
+type LogDirReplica struct {
+	Topic     string
+	Partition int32
+	Bytes     int64
+	// Lag is how many committed records it lacks.
+	Lag int64
+}
+
+// Reassignment is a partition that is on its way to other nodes.
+type Reassignment struct {
+	Topic                      string
+	Partition                  int32
+	Replicas, Adding, Removing []int32
+}
+
 // Admin changes and describes topics and nodes. With validateOnly everything is checked
 // and nothing done. Changes return when they are decided and seen on this node; when ctx
 // ends before they go on, and are made.
@@ -58,6 +81,17 @@ type Admin interface {
 	AlterTopic(ctx context.Context, name string, set map[string]string, unset []string, validateOnly bool) error
 	// TopicConfig lists the settings of a topic. Errors: UNKNOWN_TOPIC_OR_PARTITION.
 	TopicConfig(name string) ([]ConfigEntry, error)
+	// Reassign has a partition move to nodes, the first of which is preferred as leader;
+	// nil sends one back that is on its way. Errors: UNKNOWN_TOPIC_OR_PARTITION,
+	// INVALID_REPLICA_ASSIGNMENT, NO_REASSIGNMENT_IN_PROGRESS.
+	Reassign(ctx context.Context, topic string, number int32, nodes []int32) error
+	// Reassignments lists the partitions that are on their way, by topic and number.
+	Reassignments() []Reassignment
+	// ElectPreferred has the preferred replica lead. Errors: UNKNOWN_TOPIC_OR_PARTITION,
+	// ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE.
+	ElectPreferred(ctx context.Context, topic string, number int32) error
+	// LogDirs lists this node's directories.
+	LogDirs() []LogDir
 	// NodeConfig lists how this node is set up, but for its listeners.
 	NodeConfig() []ConfigEntry
 	// NewTopicConfig lists the settings that a topic made with config has.

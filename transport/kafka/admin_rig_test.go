@@ -24,6 +24,7 @@ type adminBroker struct {
 		topics map[string]Topic
 		config map[string]map[string]string
 		next   byte
+		moves  []Reassignment
 	}
 	hold chan struct{} // CreateTopic of "slow" waits for it
 }
@@ -151,6 +152,44 @@ func (b *adminBroker) AlterTopic(_ context.Context, name string, set map[string]
 		b.mu.config[name] = config
 	}
 	return nil
+}
+
+func (b *adminBroker) Reassign(_ context.Context, topic string, number int32, nodes []int32) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if t, ok := b.mu.topics[topic]; !ok || int(number) >= len(t.Partitions) {
+		return kerr.Errorf(kerr.UNKNOWN_TOPIC_OR_PARTITION, "none")
+	}
+	i := slices.IndexFunc(b.mu.moves, func(r Reassignment) bool { return r.Topic == topic && r.Partition == number })
+	switch {
+	case nodes == nil && i < 0:
+		return kerr.Errorf(kerr.NO_REASSIGNMENT_IN_PROGRESS, "none")
+	case nodes == nil:
+		b.mu.moves = slices.Delete(b.mu.moves, i, i+1)
+	default:
+		b.mu.moves = append(b.mu.moves, Reassignment{Topic: topic, Partition: number, Replicas: append(nodes, 7), Adding: nodes, Removing: []int32{7}})
+	}
+	return nil
+}
+
+func (b *adminBroker) Reassignments() []Reassignment {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := slices.Clone(b.mu.moves)
+	slices.SortFunc(out, func(x, y Reassignment) int { return int(x.Partition - y.Partition) })
+	return out
+}
+
+func (b *adminBroker) ElectPreferred(_ context.Context, topic string, number int32) error {
+	if number == 0 {
+		return kerr.Errorf(kerr.ELECTION_NOT_NEEDED, "it leads")
+	}
+	return nil
+}
+
+func (b *adminBroker) LogDirs() []LogDir {
+	return []LogDir{{Path: "/data", TotalBytes: 1000, Free: 10, Replicas: []LogDirReplica{
+		{Topic: "a", Partition: 0, Bytes: 5}, {Topic: "a", Partition: 1, Bytes: 6, Lag: 2}, {Topic: "b", Partition: 0, Bytes: 7}}}}
 }
 
 func (b *adminBroker) NodeConfig() []ConfigEntry {

@@ -49,6 +49,10 @@ func adminAPIs() []api {
 		serve(kmsg.AlterConfigs, 0, 2, (*call).alterConfigs),
 		serve(kmsg.CreatePartitions, 0, 3, (*call).createPartitions),
 		serve(kmsg.IncrementalAlterConfigs, 0, 1, (*call).incrementalAlterConfigs),
+		serve(kmsg.DescribeLogDirs, 0, 4, (*call).describeLogDirs).advertised(1),
+		serve(kmsg.ElectLeaders, 0, 2, (*call).electLeaders),
+		serve(kmsg.AlterPartitionAssignments, 0, 1, (*call).alterPartitionReassignments),
+		serve(kmsg.ListPartitionReassignments, 0, 0, (*call).listPartitionReassignments),
 		serve(kmsg.DescribeCluster, 0, 2, (*call).describeCluster),
 	}
 }
