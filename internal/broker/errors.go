@@ -57,8 +57,11 @@ var wireCodes = []struct {
 
 // wireError makes an error from below one for clients. What has no code stays as it is.
 func wireError(err error) error {
+	if err == nil {
+		return nil
+	}
 	var told *kerr.Error
-	if err == nil || errors.As(err, &told) {
+	if errors.As(err, &told) {
 		return err
 	}
 	if errors.Is(err, replication.ErrBusy) {
