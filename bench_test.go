@@ -177,7 +177,7 @@ func BenchmarkPoll(b *testing.B) {
 			for range 64 {
 				f.fill(b, (64<<10)/size, func(int) []byte { return value }, batch.None)
 			}
-			c, err := newConsumer(cat, ConsumerConfig{Topics: []string{"t"}}, nil)
+			c, err := newConsumer(cat, nil, ConsumerConfig{Topics: []string{"t"}}, nil)
 			if err != nil {
 				b.Fatal(err)
 			}

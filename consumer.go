@@ -7,10 +7,19 @@ import (
 	"sync"
 )
 
-// Consumer reads partitions in order, remembering a position in each. It belongs
-// to no group and its positions end with it. Poll and Records are for one
-// goroutine at a time; the other methods may be called from any, also while Poll
-// waits. Make one with Log.NewConsumer and Close it.
+// Consumer reads partitions in order, remembering a position in each. Poll and
+// Records are for one goroutine at a time; the other methods may be called from
+// any, also while Poll waits. Make one with Log.NewConsumer and Close it.
+//
+// With ConsumerConfig.Group it is a member of a consumer group (KIP-848), of which
+// Kafka clients can be members too: the group's coordinator spreads the partitions
+// over the members, and keeps the positions that they commit. Each record is
+// returned to one member at least; to another one again when the first went away, or
+// lost its place, before it had committed. A partition moves between two Polls, when
+// the records of the first one have been dealt with; partitions that stay go on
+// meanwhile. Callbacks come from within Poll, and from Close.
+//
+// Without a group its positions end with it, and it reads what it is assigned.
 type Consumer struct {
 	config  ConsumerConfig
 	catalog catalog
@@ -18,7 +27,8 @@ type Consumer struct {
 	// wake has a signal when there may be something new.
 	wake   chan struct{}
 	closed chan struct{}
-	cancel func() // ends the catalog's signals
+	cancel func()      // ends the catalog's signals
+	group  *membership // nil without a group
 
 	poll sync.Mutex // held by Poll
 
@@ -38,6 +48,8 @@ type Consumer struct {
 		used    int // bytes of buffer
 		decoder decoder
 		current *assignment // whose batches the decoder has, or nil
+		// unyielded are records of the last Poll that an iteration has not come to.
+		unyielded []Record
 	}
 }
 
@@ -54,6 +66,7 @@ type assignment struct {
 	cursor   cursor
 	cancel   func() // ends the partition's signals
 	position int64  // of the next record
+	done     int64  // the position when Poll was called last: what is below is dealt with
 	// unplaced says that the position is not known yet, since the partition's
 	// leader has not been heard of: then it will be as place says.
 	unplaced bool
@@ -62,7 +75,7 @@ type assignment struct {
 	failed   bool // not read until sought or resumed; Poll has told why
 }
 
-func newConsumer(cat catalog, config ConsumerConfig, release func(*Consumer)) (*Consumer, error) {
+func newConsumer(cat catalog, g groups, config ConsumerConfig, release func(*Consumer)) (*Consumer, error) {
 	config.EnsureDefaults()
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -73,6 +86,10 @@ func newConsumer(cat catalog, config ConsumerConfig, release func(*Consumer)) (*
 	c.mu.byKey = map[assignmentKey]*assignment{}
 	c.mu.version = cat.Version()
 	c.cancel = cat.Notify(c.wake)
+	if config.Group != "" {
+		c.group = newMembership(c, g)
+		return c, nil
+	}
 	err := error(nil)
 	for _, topic := range config.Topics {
 		if err == nil {
@@ -109,8 +126,17 @@ func (c *Consumer) Poll(ctx context.Context) ([]Record, error) {
 		return nil, fmt.Errorf("billet: poll: %w: use one Consumer for each goroutine", ErrConcurrentPoll)
 	}
 	defer c.poll.Unlock()
+	closing := c.closed
+	if c.group != nil {
+		closing = c.group.closing
+		c.group.begin()
+		defer c.group.pause()
+	}
 	for {
 		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if err := c.rebalance(); err != nil {
 			return nil, err
 		}
 		records, err := c.fetch()
@@ -119,10 +145,30 @@ func (c *Consumer) Poll(ctx context.Context) ([]Record, error) {
 		}
 		select {
 		case <-c.wake:
-		case <-c.closed:
+		case <-closing:
 		case <-ctx.Done():
 		}
 	}
+}
+
+// rebalance does what the group wants, now that all records that were returned have
+// been dealt with.
+func (c *Consumer) rebalance() error {
+	if c.group == nil {
+		return nil
+	}
+	select {
+	case <-c.group.closing:
+		return fmt.Errorf("billet: poll: %w: make a new Consumer", ErrClosed)
+	default:
+	}
+	c.mu.Lock()
+	c.mu.unyielded = nil
+	for _, a := range c.mu.assigned {
+		a.done = a.position
+	}
+	c.mu.Unlock()
+	return c.group.rebalance()
 }
 
 // Records returns an iterator over Poll: it yields record after record, or an
@@ -141,6 +187,7 @@ func (c *Consumer) Records(ctx context.Context) iter.Seq2[Record, error] {
 				continue
 			}
 			for i := range records {
+				c.yields(records[i+1:])
 				if !yield(records[i], nil) {
 					c.giveBack(records[i+1:])
 					return
@@ -150,10 +197,20 @@ func (c *Consumer) Records(ctx context.Context) iter.Seq2[Record, error] {
 	}
 }
 
+// yields says that an iteration has not come to these records yet.
+func (c *Consumer) yields(rest []Record) {
+	if c.group != nil {
+		c.mu.Lock()
+		c.mu.unyielded = rest
+		c.mu.Unlock()
+	}
+}
+
 // giveBack sets positions back to the first of records in each partition.
 func (c *Consumer) giveBack(records []Record) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.mu.unyielded = nil
 	for i := len(records) - 1; i >= 0; i-- {
 		r := &records[i]
 		if a := c.mu.byKey[assignmentKey{r.Topic, r.Partition}]; a != nil {
@@ -164,7 +221,14 @@ func (c *Consumer) giveBack(records []Record) {
 
 // Close ends the consumer. A Poll under way returns ErrClosed. Records of the last
 // Poll stay valid only as long as nobody calls Poll, which nobody can.
+//
+// A consumer in a group commits its positions, unless CommitInterval is negative, gives
+// up its partitions and leaves, which takes up to five seconds when the coordinator
+// cannot be reached. It must not be called from a callback.
 func (c *Consumer) Close() error {
+	if c.group != nil {
+		c.group.close()
+	}
 	c.shut()
 	return nil
 }

@@ -11,8 +11,12 @@ import (
 
 // Assign adds partitions of a topic to those read, at StartAt; those that are
 // assigned already stay where they are. Without partitions the whole topic is
-// read, partitions added later included. Errors: ErrUnknownTopic, ErrClosed.
+// read, partitions added later included. Errors: ErrUnknownTopic, ErrClosed;
+// ErrInvalidConfig in a group, whose coordinator assigns.
 func (c *Consumer) Assign(topic string, partitions ...int32) error {
+	if c.group != nil {
+		return fmt.Errorf("billet: assign %q: %w: the coordinator of group %q assigns: use Subscribe", topic, ErrInvalidConfig, c.config.Group)
+	}
 	c.refreshTopic(topic, partitions)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,8 +112,11 @@ func (a *assignment) settle() bool {
 }
 
 // Unassign stops reading partitions of a topic, or without partitions the whole
-// topic. Those that are not assigned are ignored.
+// topic. Those that are not assigned are ignored, and in a group all are.
 func (c *Consumer) Unassign(topic string, partitions ...int32) {
+	if c.group != nil {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(partitions) == 0 {

@@ -2,6 +2,9 @@ package billet
 
 import (
 	"fmt"
+	"time"
+
+	"github.com/billetlog/billet/group"
 )
 
 // StartAt says where a consumer begins to read a partition.
@@ -28,10 +31,11 @@ const (
 )
 
 // ConsumerConfig says what a Consumer reads. Either Topics or Assign is given, or
-// neither, and partitions are assigned later.
+// neither, and partitions are assigned later; in a Group, Topics or Pattern or both.
 type ConsumerConfig struct {
 	// Topics are read with all their partitions, those added later included,
-	// which start at Earliest whatever StartAt says, so that nothing is missed.
+	// which start at Earliest whatever StartAt says, so that nothing is missed. In a
+	// Group the coordinator says which of them, and they need not exist yet.
 	Topics []string
 	// Assign are partitions by topic.
 	Assign map[string][]int32
@@ -53,6 +57,39 @@ type ConsumerConfig struct {
 	// larger batch is read nevertheless. Default 1 MiB; at least 1 KiB, at most
 	// 1 GiB. The consumer holds about that much memory.
 	MaxPollBytes int
+
+	// Group makes the consumer a member of that consumer group: partitions of Topics, or
+	// of topics that match Pattern, are its as the group's coordinator says, and it
+	// begins where the group has committed, or at StartAt. Default "": no group, and
+	// none of what follows.
+	Group string
+	// Pattern is an expression in RE2 syntax that matches whole names of topics, those
+	// made later included.
+	Pattern string
+	// InstanceID makes it a static member (KIP-345): who comes back under it within the
+	// session, after Close or a crash, has the same partitions again, and nobody else
+	// got them meanwhile. Default "": none.
+	InstanceID string
+	// CommitInterval is how often positions are committed by themselves: those after
+	// records that were returned before the last Poll began. Default 5 s; at least
+	// 10 ms; negative: only Commit and its like commit.
+	CommitInterval time.Duration
+	// MaxPollInterval is how long the program may take between two Polls: a consumer
+	// that does not poll leaves the group, so that others get its partitions. Default
+	// 5 min; at least 1 s. A rebalance may wait that long.
+	MaxPollInterval time.Duration
+	// OnAssign is told of partitions that are its from now on, before records of them
+	// are returned; Seek may be called. OnRevoke is told of partitions that it is about
+	// to give up; Commit may be called. OnLost is told of those that it has lost already,
+	// when it could not be heard in time; by default OnRevoke is. They come from within
+	// Poll, OnRevoke also from Close.
+	OnAssign, OnRevoke, OnLost func([]TopicPartition)
+	// Assignor is how partitions are spread: "uniform" or "range". Default: as the
+	// group does.
+	Assignor string
+	// Rack is where the consumer runs, and ClientID what it calls itself, for who looks
+	// at the group. Default of the second: "billet".
+	Rack, ClientID string
 }
 
 // Defaults and bounds of ConsumerConfig.
@@ -60,10 +97,21 @@ const (
 	defaultMaxPollBytes = 1 << 20
 	minMaxPollBytes     = 1 << 10
 	maxMaxPollBytes     = 1 << 30
+
+	defaultCommitInterval  = 5 * time.Second
+	minCommitInterval      = 10 * time.Millisecond
+	defaultMaxPollInterval = 5 * time.Minute
+	minMaxPollInterval     = time.Second
+	defaultClientID        = "billet"
 )
 
 // EnsureDefaults fills in what is zero. NewConsumer calls it.
-func (c *ConsumerConfig) EnsureDefaults() { setDefault(&c.MaxPollBytes, defaultMaxPollBytes) }
+func (c *ConsumerConfig) EnsureDefaults() {
+	setDefault(&c.MaxPollBytes, defaultMaxPollBytes)
+	setDefault(&c.CommitInterval, defaultCommitInterval)
+	setDefault(&c.MaxPollInterval, defaultMaxPollInterval)
+	setDefault(&c.ClientID, defaultClientID)
+}
 
 // Validate returns an ErrInvalidConfig that names the first field out of bounds.
 // It expects defaults to be filled in.
@@ -79,6 +127,24 @@ func (c *ConsumerConfig) Validate() error {
 		return invalidField("MaxPollRecords", c.MaxPollRecords, "0 or more")
 	case c.MaxPollBytes < minMaxPollBytes || c.MaxPollBytes > maxMaxPollBytes:
 		return invalidField("MaxPollBytes", c.MaxPollBytes, "%d to %d", minMaxPollBytes, maxMaxPollBytes)
+	}
+	return c.validateGroup()
+}
+
+func (c *ConsumerConfig) validateGroup() error {
+	switch {
+	case c.Group == "" && (c.Pattern != "" || c.InstanceID != "" || c.OnAssign != nil || c.OnRevoke != nil || c.OnLost != nil):
+		return invalidField("Group", `""`, "a name, for what else is given")
+	case c.Group == "":
+		return nil
+	case len(c.Assign) > 0:
+		return invalidField("Assign", c.Assign, "none in a group, whose coordinator assigns: use Topics or Pattern")
+	case c.CommitInterval > 0 && c.CommitInterval < minCommitInterval:
+		return invalidField("CommitInterval", c.CommitInterval, "at least %v, or negative", minCommitInterval)
+	case c.MaxPollInterval < minMaxPollInterval:
+		return invalidField("MaxPollInterval", c.MaxPollInterval, "at least %v", minMaxPollInterval)
+	case c.Assignor != "" && c.Assignor != group.AssignorUniform && c.Assignor != group.AssignorRange:
+		return invalidField("Assignor", c.Assignor, "%q, %q, or none", group.AssignorUniform, group.AssignorRange)
 	}
 	return nil
 }

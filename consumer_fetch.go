@@ -160,6 +160,9 @@ func (c *Consumer) followTopicsLocked() {
 	}
 	for _, topic := range gone {
 		delete(m.subscribed, topic)
+		if c.group != nil {
+			continue // its coordinator sees it too
+		}
 		m.errs = append(m.errs, fmt.Errorf("billet: read topic %q: %w: the topic was deleted and is no longer assigned", topic, ErrUnknownTopic))
 	}
 	for topic := range m.subscribed {

@@ -37,7 +37,7 @@ func newConsumerRig(t testing.TB, partitions, batches, each int, config Consumer
 		config.Topics = []string{"t"}
 	}
 	var err error
-	if r.c, err = newConsumer(r.cat, config, nil); err != nil {
+	if r.c, err = newConsumer(r.cat, nil, config, nil); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.c.Close() })
@@ -146,7 +146,7 @@ func TestConsumerHeaders(t *testing.T) {
 	if err := p.Flush(ctx); err != nil {
 		t.Fatal(err)
 	}
-	c, err := newConsumer(cat, ConsumerConfig{Topics: []string{"t"}}, nil)
+	c, err := newConsumer(cat, nil, ConsumerConfig{Topics: []string{"t"}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -524,11 +524,11 @@ func TestConsumerConfig(t *testing.T) {
 		{Topics: []string{"t"}, Assign: map[string][]int32{"t": {0}}},
 		{StartAt: 5}, {OnOutOfRange: 5}, {MaxPollRecords: -1}, {MaxPollBytes: 1}, {MaxPollBytes: 1 << 40},
 	} {
-		if _, err := newConsumer(newFakeCatalog(), c, nil); !errors.Is(err, ErrInvalidConfig) {
+		if _, err := newConsumer(newFakeCatalog(), nil, c, nil); !errors.Is(err, ErrInvalidConfig) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
-	if _, err := newConsumer(newFakeCatalog(), ConsumerConfig{Topics: []string{"none"}}, nil); !errors.Is(err, ErrUnknownTopic) {
+	if _, err := newConsumer(newFakeCatalog(), nil, ConsumerConfig{Topics: []string{"none"}}, nil); !errors.Is(err, ErrUnknownTopic) {
 		t.Error(err)
 	}
 }

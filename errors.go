@@ -115,6 +115,19 @@ var (
 	// ErrNotAssigned means that a consumer was asked about a partition that it
 	// does not have. Not retriable.
 	ErrNotAssigned = errors.New("partition is not assigned to the consumer")
+	// ErrNotMember means that a consumer is not a member of its group, or not any more:
+	// it did not poll for too long, or could not be heard. What it had belongs to others,
+	// and what it did not commit is read again. The next Poll joins anew. Not retriable.
+	ErrNotMember = errors.New("not a member of the group")
+	// ErrFencedInstance means that another consumer of the group has the same
+	// InstanceID. Not retriable: give each its own, or close the other.
+	ErrFencedInstance = errors.New("another member has the instance id")
+	// ErrGroupProtocol means that the group's members speak another protocol, as
+	// Kafka clients with group.protocol=classic do. Retriable, when they have left.
+	ErrGroupProtocol = errors.New("the members of the group speak another protocol")
+	// ErrGroupFull means that the group has as many members as it may have. Not
+	// retriable by itself.
+	ErrGroupFull = errors.New("the group is full")
 )
 
 // errNotEnoughAfterAppend is the case of ErrNotEnoughReplicas where the record is
@@ -130,7 +143,7 @@ const (
 
 // retriableErrors are those after which the same call may succeed.
 var retriableErrors = []error{
-	ErrBufferFull, ErrAmbiguous, ErrNotLeader, ErrBusy, ErrDiskFull, ErrNotEnoughReplicas,
+	ErrBufferFull, ErrAmbiguous, ErrNotLeader, ErrBusy, ErrDiskFull, ErrNotEnoughReplicas, ErrGroupProtocol,
 }
 
 // finalErrors win over a retriable cause that is wrapped with them.

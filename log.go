@@ -22,6 +22,7 @@ type Log struct {
 	config  Config
 	catalog catalog
 	cluster clusterControl
+	groups  groups
 	events  *eventQueue
 	node    node
 	closed  atomic.Bool
@@ -276,7 +277,7 @@ func (l *Log) NewConsumer(config ConsumerConfig) (*Consumer, error) {
 	if l.mu.consumers == nil {
 		return nil, fmt.Errorf("billet: new consumer: %w: %s", ErrClosed, adviceOpenAgain)
 	}
-	c, err := newConsumer(l.catalog, config, l.forgetConsumer)
+	c, err := newConsumer(l.catalog, l.groups, config, l.forgetConsumer)
 	if err != nil {
 		return nil, err
 	}

@@ -50,6 +50,8 @@
 // A group is what its members speak, and changes when it is empty. While it is not,
 // members of the other protocol are refused.
 //
+// The other side, what a member of a consumer group says and hears, is a [Member].
+//
 // Out of scope here are offsets in transactions, and share groups.
 //
 // # Records

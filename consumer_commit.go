@@ -1,0 +1,290 @@
+package billet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/billetlog/billet/group"
+	"github.com/billetlog/billet/internal/kerr"
+)
+
+// asyncCommitsMax bounds the callbacks of CommitAsync that wait.
+const asyncCommitsMax = 1024
+
+// commitTries is how often a commit is sent again because the member's epoch moved.
+const commitTries = 10
+
+// asyncCommits is what CommitAsync was asked for since the last time.
+type asyncCommits struct {
+	positions map[assignmentKey]int64
+	done      []func(error)
+}
+
+// Commit makes the group keep the positions of this consumer: after a failure or a
+// rebalance, reading goes on there. They stand after the last record that Poll returned,
+// or Records yielded. It returns when the coordinator has them durably.
+//
+// Errors: ErrNotMember when the partitions are others' by now, who read again what was
+// not committed; ErrClosed; ctx's own.
+func (c *Consumer) Commit(ctx context.Context) error {
+	m, err := c.membershipFor("commit")
+	if err != nil {
+		return err
+	}
+	return m.commit(ctx, m.positions(false))
+}
+
+// CommitRecords makes the group keep the positions after the given records. Otherwise as
+// Commit.
+func (c *Consumer) CommitRecords(ctx context.Context, records ...Record) error {
+	m, err := c.membershipFor("commit")
+	if err != nil {
+		return err
+	}
+	positions := map[assignmentKey]int64{}
+	for i := range records {
+		key := assignmentKey{records[i].Topic, records[i].Partition}
+		positions[key] = max(positions[key], records[i].Offset+1)
+	}
+	return m.commit(ctx, positions)
+}
+
+// CommitAsync is Commit without waiting. done, unless nil, gets the error, from a
+// goroutine that does nothing else meanwhile, so it must be quick. Calls that come while
+// another one is under way are done together; beyond 1,024 of them done gets ErrBusy.
+func (c *Consumer) CommitAsync(done func(error)) {
+	if done == nil {
+		done = func(error) {}
+	}
+	m, err := c.membershipFor("commit")
+	if err != nil {
+		done(err)
+		return
+	}
+	positions := m.positions(false)
+	m.mu.Lock()
+	a := &m.mu.async
+	switch {
+	case m.mu.closed:
+		err = fmt.Errorf("billet: commit: %w: make a new Consumer", ErrClosed)
+	case len(a.done) >= asyncCommitsMax:
+		err = fmt.Errorf("billet: commit: %w: %d commits wait already", ErrBusy, len(a.done))
+	default:
+		a.positions, a.done = positions, append(a.done, done)
+	}
+	m.mu.Unlock()
+	if err != nil {
+		done(err)
+		return
+	}
+	signal(m.wake)
+}
+
+// Committed returns the offset at which the group goes on with a partition, whoever reads
+// it; ok is false when it has none. Errors: ErrNotMember when the consumer is in no
+// group, ErrClosed; ctx's own.
+func (c *Consumer) Committed(ctx context.Context, topic string, partition int32) (offset int64, ok bool, err error) {
+	m, err := c.membershipFor("committed offset")
+	if err != nil {
+		return 0, false, err
+	}
+	for range commitTries {
+		m.mu.Lock()
+		q := m.mu.member.Fetch(map[string][]int32{topic: {partition}})
+		m.mu.Unlock()
+		answer, err := m.groups.Ask(ctx, c.config.ClientID, q)
+		if err != nil {
+			return 0, false, groupError(c.config.Group, err)
+		}
+		positions, stale, err := m.mu.member.Fetched(answer)
+		if stale {
+			continue
+		}
+		if err != nil {
+			return 0, false, groupError(c.config.Group, err)
+		}
+		if len(positions) == 0 {
+			return 0, false, nil
+		}
+		return positions[0].Offset, true, nil
+	}
+	return 0, false, fmt.Errorf("billet: committed offset of %s/%d: %w: its place in group %q changes all the time", topic, partition, ErrNotMember, c.config.Group)
+}
+
+// Member returns the consumer's id in its group, and its epoch there: 0 while it is not
+// in it.
+func (c *Consumer) Member() (id string, epoch int32) {
+	if c.group == nil {
+		return "", 0
+	}
+	c.group.mu.Lock()
+	defer c.group.mu.Unlock()
+	return c.group.mu.member.ID(), c.group.mu.member.Epoch()
+}
+
+func (c *Consumer) membershipFor(what string) (*membership, error) {
+	if c.group == nil {
+		return nil, fmt.Errorf("billet: %s: %w: give ConsumerConfig.Group", what, ErrNotMember)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.closed {
+		return nil, fmt.Errorf("billet: %s: %w: make a new Consumer", what, ErrClosed)
+	}
+	return c.group, nil
+}
+
+// positions are those of the partitions that Poll reads: after what it returned or, if
+// done, after what it had returned when it was last called.
+func (m *membership) positions(done bool) map[assignmentKey]int64 {
+	c := m.consumer
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	positions := map[assignmentKey]int64{}
+	for _, a := range c.mu.assigned {
+		switch {
+		case a.unplaced:
+		case done:
+			positions[a.assignmentKey] = a.done
+		default:
+			positions[a.assignmentKey] = a.position
+		}
+	}
+	if !done { // an iteration has not come to these
+		for i := len(c.mu.unyielded) - 1; i >= 0; i-- {
+			r := &c.mu.unyielded[i]
+			if key := (assignmentKey{r.Topic, r.Partition}); positions[key] > 0 {
+				positions[key] = r.Offset
+			}
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for key, offset := range positions {
+		if kept, ok := m.mu.kept[key]; ok && kept == offset {
+			delete(positions, key)
+		}
+	}
+	return positions
+}
+
+// commit sends positions until they are kept or refused.
+func (m *membership) commit(ctx context.Context, positions map[assignmentKey]int64) error {
+	if len(positions) == 0 {
+		return nil
+	}
+	list := make([]group.Position, 0, len(positions))
+	for key, offset := range positions {
+		list = append(list, group.Position{Topic: key.topic, Partition: key.partition, Offset: offset, Epoch: -1})
+	}
+	name := m.consumer.config.Group
+	var err error
+	for range commitTries {
+		m.mu.Lock()
+		q := m.mu.member.Commit(list)
+		joined := m.mu.member.Epoch() > 0
+		m.mu.Unlock()
+		if !joined {
+			return fmt.Errorf("billet: commit: %w: it lost its place in group %q, and what it had is others'", ErrNotMember, name)
+		}
+		answer, askErr := m.groups.Ask(ctx, m.consumer.config.ClientID, q)
+		if askErr != nil {
+			return groupError(name, askErr)
+		}
+		stale := false
+		if stale, err = m.mu.member.Committed(answer); !stale {
+			break
+		}
+	}
+	if err != nil {
+		return groupError(name, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for key, offset := range positions {
+		m.mu.kept[key] = offset
+	}
+	return nil
+}
+
+// commitDone commits what has been dealt with.
+func (m *membership) commitDone() { _ = m.commit(m.ctx, m.positions(true)) } // the next one tries again
+
+// commitReleased commits the positions of partitions that were given up.
+func (m *membership) commitReleased() {
+	m.mu.Lock()
+	released := m.mu.released
+	m.mu.released = map[assignmentKey]int64{}
+	for key, offset := range released {
+		if m.mu.kept[key] == offset {
+			delete(released, key)
+		}
+		delete(m.mu.kept, key)
+	}
+	m.mu.Unlock()
+	ctx, cancel := context.WithTimeout(m.ctx, groupAskTimeout)
+	defer cancel()
+	_ = m.commit(ctx, released) // what is not committed is read again by who has it next
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for key := range released {
+		delete(m.mu.kept, key)
+	}
+}
+
+// commitAsync does what CommitAsync was asked for.
+func (m *membership) commitAsync() {
+	m.mu.Lock()
+	a := m.mu.async
+	m.mu.async = asyncCommits{}
+	m.mu.Unlock()
+	if len(a.done) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(m.ctx, groupAskTimeout)
+	defer cancel()
+	err := m.commit(ctx, a.positions)
+	for _, done := range a.done {
+		done(err)
+	}
+}
+
+// failAsync answers what CommitAsync was asked for and is not done any more.
+func (m *membership) failAsync(err error) {
+	m.mu.Lock()
+	a := m.mu.async
+	m.mu.async = asyncCommits{}
+	m.mu.Unlock()
+	for _, done := range a.done {
+		done(err)
+	}
+}
+
+// groupErrors are what coordinators answer, as this package says it.
+var groupErrors = map[int16]error{
+	kerr.UNKNOWN_MEMBER_ID:          ErrNotMember,
+	kerr.FENCED_MEMBER_EPOCH:        ErrNotMember,
+	kerr.STALE_MEMBER_EPOCH:         ErrNotMember,
+	kerr.ILLEGAL_GENERATION:         ErrNotMember,
+	kerr.FENCED_INSTANCE_ID:         ErrFencedInstance,
+	kerr.UNRELEASED_INSTANCE_ID:     ErrFencedInstance,
+	kerr.GROUP_ID_NOT_FOUND:         ErrGroupProtocol,
+	kerr.GROUP_MAX_SIZE_REACHED:     ErrGroupFull,
+	kerr.INVALID_REQUEST:            ErrInvalidConfig,
+	kerr.INVALID_GROUP_ID:           ErrInvalidConfig,
+	kerr.UNSUPPORTED_ASSIGNOR:       ErrInvalidConfig,
+	kerr.INVALID_REGULAR_EXPRESSION: ErrInvalidConfig,
+	kerr.UNKNOWN_TOPIC_OR_PARTITION: ErrUnknownTopic,
+}
+
+// groupError gives an answer of a coordinator its public name.
+func groupError(name string, err error) error {
+	var told *kerr.Error
+	if errors.As(err, &told) {
+		if public, ok := groupErrors[told.Code]; ok {
+			return fmt.Errorf("billet: group %q: %w: %w", name, public, err)
+		}
+	}
+	return fmt.Errorf("billet: group %q: %w", name, wrapSeam(err))
+}
