@@ -123,6 +123,9 @@ func newConsumer(cat catalog, g groups, config ConsumerConfig, release func(*Con
 // ErrConcurrentPoll; ErrClosed.
 func (c *Consumer) Poll(ctx context.Context) ([]Record, error) {
 	if !c.poll.TryLock() {
+		if c.group != nil && c.group.isClosing() {
+			return nil, fmt.Errorf("billet: poll: %w: make a new Consumer", ErrClosed)
+		}
 		return nil, fmt.Errorf("billet: poll: %w: use one Consumer for each goroutine", ErrConcurrentPoll)
 	}
 	defer c.poll.Unlock()
@@ -157,10 +160,8 @@ func (c *Consumer) rebalance() error {
 	if c.group == nil {
 		return nil
 	}
-	select {
-	case <-c.group.closing:
+	if c.group.isClosing() {
 		return fmt.Errorf("billet: poll: %w: make a new Consumer", ErrClosed)
-	default:
 	}
 	c.mu.Lock()
 	c.mu.unyielded = nil

@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/billetlog/billet/group"
+	"github.com/billetlog/billet/internal/broker"
 	"github.com/billetlog/billet/internal/kerr"
+	"github.com/billetlog/billet/transport/kafka"
 )
 
 // groups is how members reach the coordinators of their groups, wherever those are.
@@ -18,6 +20,17 @@ type groups interface {
 	// Ask gets an answer to what a member says. It waits for a coordinator as long as
 	// ctx allows.
 	Ask(ctx context.Context, clientID string, q group.Message) (group.Answer, error)
+}
+
+// brokerGroups reaches them through the node.
+type brokerGroups struct{ *broker.Broker }
+
+// memberHost is where coordinators say that members of the process are.
+const memberHost = "in-process"
+
+// Ask hands on what a member says.
+func (g brokerGroups) Ask(ctx context.Context, clientID string, q group.Message) (group.Answer, error) {
+	return g.Broker.Ask(ctx, kafka.Client{ID: clientID, Host: memberHost}, q)
 }
 
 // The times of a membership.

@@ -10,6 +10,16 @@ import (
 	"github.com/billetlog/billet/group"
 )
 
+// isClosing says that Close was called.
+func (m *membership) isClosing() bool {
+	select {
+	case <-m.closing:
+		return true
+	default:
+		return false
+	}
+}
+
 // begin is told that Poll was called.
 func (m *membership) begin() {
 	m.mu.Lock()

@@ -84,7 +84,7 @@ func open(config Config, s seams) (*Log, error) {
 		return nil, fmt.Errorf("billet: open %s: %w", config.Dir, wrapSeam(err))
 	}
 	l := newLog(config, n.catalog, events, n)
-	l.cluster = n
+	l.cluster, l.groups = n, brokerGroups{n.broker}
 	return l, nil
 }
 
