@@ -192,18 +192,11 @@ func (t *tenure) flush() error {
 		}
 		f := &flight{seq: t.backlog[n-1].Seq}
 		t.flights = append(t.flights, f)
-		busy := t.c.append(t.epoch, b, f)
+		err = t.c.append(t.epoch, b, f)
 		batch.Release(b)
-		if busy {
+		if err != nil {
 			t.flights = t.flights[:len(t.flights)-1]
-			now := t.c.env.now()
-			if t.busy.IsZero() {
-				t.busy = now
-			}
-			if now.Sub(t.busy) > busyMax {
-				return fmt.Errorf("%w: for %v", replication.ErrBusy, now.Sub(t.busy))
-			}
-			return nil
+			return t.refused(err)
 		}
 		t.busy = time.Time{}
 		for i := range t.backlog[:n] {
@@ -213,6 +206,21 @@ func (t *tenure) flush() error {
 		if t.backlog = t.backlog[n:]; len(t.backlog) == 0 {
 			t.backlog = nil
 		}
+	}
+	return nil
+}
+
+// refused takes that a batch was not appended. Where there was no room it waits for some.
+func (t *tenure) refused(err error) error {
+	if !errors.Is(err, replication.ErrBusy) {
+		return err
+	}
+	now := t.c.env.now()
+	if t.busy.IsZero() {
+		t.busy = now
+	}
+	if waited := now.Sub(t.busy); waited > busyMax {
+		return fmt.Errorf("there was no room for %v: %w", waited, err)
 	}
 	return nil
 }
@@ -233,15 +241,15 @@ func (t *tenure) build() (n int, b batch.Batch, err error) {
 	return n, b, err
 }
 
-// append gives a batch to the log. It returns whether that has no room; everything else
-// that becomes of it is a landing.
-func (c *coordinator) append(epoch int32, b batch.Batch, f *flight) (busy bool) {
-	returned := false // guarded by mu, as is busy until then
+// append gives a batch to the log. An error says that it was refused at once, and then
+// nothing may be appended behind it; what becomes of it otherwise is a landing.
+func (c *coordinator) append(epoch int32, b batch.Batch, f *flight) (refused error) {
+	returned := false // guarded by mu, as is refused until then
 	c.log.Append(b, replication.AppendOptions{Acks: replication.AcksAll, Epoch: epoch}, func(r replication.AppendResult) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if !returned && errors.Is(r.Err, replication.ErrBusy) {
-			busy = true // and nothing was appended behind it
+		if !returned && r.Err != nil {
+			refused = r.Err
 			return
 		}
 		c.mu.landed = append(c.mu.landed, landing{f, r.Err})
@@ -250,7 +258,7 @@ func (c *coordinator) append(epoch int32, b batch.Batch, f *flight) (busy bool) 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	returned = true
-	return busy
+	return refused
 }
 
 // land notes which appends were answered. An error is the first that one had.
