@@ -110,12 +110,14 @@ const announceTimeout = 5 * time.Second
 func (b *Broker) Nodes(listener string) []kafka.Node {
 	var out []kafka.Node
 	self := false
-	for _, n := range b.controller.Nodes() {
+	nodes := b.controller.Nodes()
+	cutOff := b.isCutOff(nodes)
+	for _, n := range nodes {
 		endpoints := n.Endpoints
 		switch {
 		case n.ID == b.opts.Self:
 			self, endpoints = true, b.endpoints
-		case !b.node.Reachable(n.ID):
+		case !cutOff && !b.node.Reachable(n.ID):
 			continue
 		}
 		out = appendNode(out, n.ID, n.Rack, endpoints, listener)
@@ -124,6 +126,18 @@ func (b *Broker) Nodes(listener string) []kafka.Node {
 		out = appendNode(out, b.opts.Self, "", b.endpoints, listener)
 	}
 	return out
+}
+
+// isCutOff says whether this node reaches no majority of the nodes. Then it is this node
+// that is away: a client must be told of the others, or it would ask nobody else again.
+func (b *Broker) isCutOff(nodes []replication.NodeState) bool {
+	reached := 0
+	for _, n := range nodes {
+		if b.node.Reachable(n.ID) {
+			reached++
+		}
+	}
+	return 2*reached <= len(nodes)
 }
 
 func appendNode(out []kafka.Node, id int32, rack string, endpoints []replication.Endpoint, listener string) []kafka.Node {

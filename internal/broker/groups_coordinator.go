@@ -58,11 +58,20 @@ type coordinator struct {
 	}
 }
 
-// asked is a request that is not answered.
+// asked is a request that is not answered, or somebody who wants to see the core.
 type asked struct {
 	from   kafka.Client
 	body   kmsg.Request
+	look   func(*group.Core)  // unless nil there is no body, and the answer is nil
 	answer chan kmsg.Response // one place
+}
+
+// failure is the answer that says nothing but the code.
+func (a *asked) failure(code int16) kmsg.Response {
+	if a.look != nil {
+		return nil
+	}
+	return group.Failure(a.body, code)
 }
 
 func newCoordinator(env *environment, number int32, log offsetsLog) *coordinator {
@@ -85,7 +94,15 @@ func (c *coordinator) ask(ctx context.Context, from kafka.Client, body kmsg.Requ
 
 // submit hands a request over, and waits for a place to do so.
 func (c *coordinator) submit(ctx context.Context, from kafka.Client, body kmsg.Request) *asked {
-	a := &asked{from: from, body: body, answer: make(chan kmsg.Response, 1)}
+	return c.enqueue(ctx, &asked{from: from, body: body, answer: make(chan kmsg.Response, 1)})
+}
+
+// look shows somebody the core, on the goroutine of that; nobody when there is none.
+func (c *coordinator) look(ctx context.Context, f func(*group.Core)) *asked {
+	return c.enqueue(ctx, &asked{look: f, answer: make(chan kmsg.Response, 1)})
+}
+
+func (c *coordinator) enqueue(ctx context.Context, a *asked) *asked {
 	select {
 	case c.places <- struct{}{}:
 	case <-ctx.Done():
@@ -95,7 +112,7 @@ func (c *coordinator) submit(ctx context.Context, from kafka.Client, body kmsg.R
 	defer c.mu.Unlock()
 	if c.mu.refusal != kerr.NONE {
 		<-c.places
-		a.answer <- group.Failure(body, c.mu.refusal)
+		a.answer <- a.failure(c.mu.refusal)
 		return a
 	}
 	c.mu.queue = append(c.mu.queue, a)
@@ -109,7 +126,7 @@ func (a *asked) await(ctx context.Context) kmsg.Response {
 	case r := <-a.answer:
 		return r
 	case <-ctx.Done():
-		return group.Failure(a.body, kerr.COORDINATOR_NOT_AVAILABLE)
+		return a.failure(kerr.COORDINATOR_NOT_AVAILABLE)
 	}
 }
 
@@ -142,7 +159,7 @@ func (c *coordinator) refuse(code int16) {
 	c.mu.refusal = code
 	c.mu.Unlock()
 	for a := c.next(); a != nil; a = c.next() {
-		a.answer <- group.Failure(a.body, code)
+		a.answer <- a.failure(code)
 	}
 }
 

@@ -123,8 +123,13 @@ func (t *tenure) turn(ctx context.Context) error {
 }
 
 func (t *tenure) handle(a *asked) {
+	if a.look != nil {
+		a.look(t.core)
+		a.answer <- nil
+		return
+	}
 	if len(t.waiting) >= waitingMax {
-		a.answer <- group.Failure(a.body, kerr.COORDINATOR_NOT_AVAILABLE)
+		a.answer <- a.failure(kerr.COORDINATOR_NOT_AVAILABLE)
 		return
 	}
 	t.token++
@@ -307,7 +312,7 @@ func (t *tenure) end(ctx context.Context, why error) {
 	t.take(t.core.Stop(code))
 	for token, a := range t.waiting {
 		delete(t.waiting, token)
-		a.answer <- group.Failure(a.body, code)
+		a.answer <- a.failure(code)
 	}
 	for {
 		_ = t.land() // why says it already
