@@ -125,6 +125,11 @@ var (
 	// ErrGroupProtocol means that the group's members speak another protocol, as
 	// Kafka clients with group.protocol=classic do. Retriable, when they have left.
 	ErrGroupProtocol = errors.New("the members of the group speak another protocol")
+	// ErrUnknownGroup means that there is no group of that name. Not retriable.
+	ErrUnknownGroup = errors.New("unknown group")
+	// ErrGroupNotEmpty means that a group cannot be changed so while it has members.
+	// Not retriable: close them first.
+	ErrGroupNotEmpty = errors.New("the group has members")
 	// ErrGroupFull means that the group has as many members as it may have. Not
 	// retriable by itself.
 	ErrGroupFull = errors.New("the group is full")

@@ -22,6 +22,8 @@ type Metrics struct {
 	DiskFull bool
 	// Cluster tells of other nodes and of replicas.
 	Cluster ClusterMetrics
+	// Groups tells of the consumer groups that this node coordinates.
+	Groups GroupsMetrics
 	// DamagedReplicas is in how many replicas of this node damage was found.
 	DamagedReplicas int64
 	// Producers and Consumers are how many are open.
@@ -120,6 +122,9 @@ func (l *Log) Metrics() Metrics {
 	}
 	l.mu.Unlock()
 	l.node.metrics(&m)
+	if n, ok := l.node.(*machineNode); ok {
+		m.Groups = l.groupsMetrics(n.broker)
+	}
 	return m
 }
 
