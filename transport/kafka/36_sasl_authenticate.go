@@ -13,6 +13,9 @@ import (
 // chose. A token that fails is answered after a while, without saying what was wrong
 // with it, and the connection is closed.
 //
+// The nonce of SCRAM has to be the very one that was sent, as in Kafka since 3.7.2: with
+// librdkafka before 2.6.1, which sends a part of it twice, only PLAIN works.
+//
 // The session's lifetime, from version 1 on, is Options.ReauthAfter.
 func (c *call) saslAuthenticate(q *kmsg.SASLAuthenticateRequest) kmsg.Response {
 	r := q.ResponseKind().(*kmsg.SASLAuthenticateResponse)

@@ -1,7 +1,6 @@
 package kafka
 
 import (
-	"crypto/x509/pkix"
 	"encoding/asn1"
 	"encoding/hex"
 	"fmt"
@@ -14,9 +13,18 @@ var nameTypes = map[string]string{
 	"0.9.2342.19200300.100.1.1": "UID", "0.9.2342.19200300.100.1.25": "DC",
 }
 
+// name is a name in a certificate: sets of parts. What is not text stays as it was.
+type (
+	nameSET  []namePart
+	namePart struct {
+		Type  asn1.ObjectIdentifier
+		Value asn1.RawValue
+	}
+)
+
 // parseName writes a name by RFC 2253, from its last part to its first.
 func parseName(der []byte) (string, error) {
-	var name pkix.RDNSequence
+	var name []nameSET
 	if rest, err := asn1.Unmarshal(der, &name); err != nil || len(rest) > 0 {
 		return "", fmt.Errorf("kafka: the name of a certificate: %d bytes too much: %w", len(rest), err)
 	}
@@ -29,28 +37,23 @@ func parseName(der []byte) (string, error) {
 			if j > 0 {
 				out.WriteByte('+')
 			}
-			if err := writePart(&out, part); err != nil {
-				return "", err
-			}
+			writePart(&out, part)
 		}
 	}
 	return out.String(), nil
 }
 
-func writePart(out *strings.Builder, part pkix.AttributeTypeAndValue) error {
+func writePart(out *strings.Builder, part namePart) {
 	oid := part.Type.String()
-	value, isText := part.Value.(string)
-	if keyword := nameTypes[oid]; keyword != "" && isText {
+	var value any
+	_, err := asn1.Unmarshal(part.Value.FullBytes, &value)
+	text, isText := value.(string)
+	if keyword := nameTypes[oid]; keyword != "" && isText && err == nil {
 		out.WriteString(keyword + "=")
-		writeEscaped(out, value)
-		return nil
+		writeEscaped(out, text)
+		return
 	}
-	der, err := asn1.Marshal(part.Value)
-	if err != nil {
-		return err
-	}
-	out.WriteString(oid + "=#" + hex.EncodeToString(der))
-	return nil
+	out.WriteString(oid + "=#" + hex.EncodeToString(part.Value.FullBytes))
 }
 
 // writeEscaped puts a backslash before what means something in a name.
