@@ -68,7 +68,7 @@ type Kafka struct {
 	RequestBytesMax int
 	// RequestMemoryMax bounds the requests that are held at one time, FetchMemoryMax
 	// the records that are on their way to clients: while one is used up clients wait.
-	// Defaults 256 MiB each; RequestMemoryMax at least RequestBytesMax.
+	// Defaults 128 MiB and 64 MiB; RequestMemoryMax at least RequestBytesMax.
 	RequestMemoryMax, FetchMemoryMax int64
 	// IdleTimeout ends connections that ask nothing, Kafka's connections.max.idle.ms.
 	// Default 10 minutes.

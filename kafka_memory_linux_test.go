@@ -146,6 +146,9 @@ func TestKafkaConnectionMemory(t *testing.T) {
 	if idle >= 100 {
 		t.Errorf("%d MiB with 1,000 idle connections", idle)
 	}
+	if busy >= 300 {
+		t.Errorf("%d MiB with 100 busy clients", busy)
+	}
 	if os.Getenv("BILLET_TEST_CONNECTIONS") == "" {
 		return
 	}

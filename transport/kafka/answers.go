@@ -268,10 +268,14 @@ func (c *conn) writeAll(first []byte, rest net.Buffers) error {
 				all = all[1:]
 			}
 		}
-		if err := c.net.SetWriteDeadline(time.Now().Add(c.server.opts.WriteTimeout)); err != nil {
+		now := time.Now()
+		if err := c.net.SetWriteDeadline(now.Add(c.server.opts.WriteTimeout)); err != nil {
 			return err
 		}
-		if err := c.writeChunk(chunk); err != nil {
+		c.writingSince.Store(now.UnixNano())
+		err := c.writeChunk(chunk)
+		c.writingSince.Store(0)
+		if err != nil {
 			return err
 		}
 	}

@@ -49,6 +49,9 @@ type conn struct {
 	session  session
 	// busySince is when the request began that is carried out, in nanoseconds; 0: none is.
 	busySince atomic.Int64
+	// heldSince is when memory was taken for the request that is read or carried out, and
+	// heldBytes how much; writingSince when writing began of what is written. 0: none is.
+	heldSince, heldBytes, writingSince atomic.Int64
 
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -172,6 +175,7 @@ func (c *conn) readRequests() error {
 		late, err := c.request(f.b)
 		c.busySince.Store(0)
 		f.release()
+		c.heldSince.Store(0)
 		if err != nil {
 			return err
 		}
@@ -206,6 +210,8 @@ func (c *conn) readFrame() (*frame, error) {
 	if err != nil {
 		return nil, net.ErrClosed
 	}
+	c.heldBytes.Store(int64(size))
+	c.heldSince.Store(time.Now().UnixNano())
 	if c.read.Buffered() < frameSizeLen+size {
 		err = c.net.SetReadDeadline(c.deadline(c.server.opts.ReadTimeout))
 	}
@@ -301,6 +307,7 @@ func (c *conn) request(frame []byte) (late func() error, err error) {
 	a := &answer{ready: make(chan struct{}), correlation: int32(binary.BigEndian.Uint32(frame[4:]))}
 	_, produce := request.(*kmsg.ProduceRequest)
 	if produce {
+		c.heldSince.Store(0) // it waits for disks, not for the client
 		c.produces.Add(1)
 		a.done = func() { c.produces.Done(); c.writeElsewhere() }
 	} else {

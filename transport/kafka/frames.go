@@ -74,6 +74,17 @@ func (m *memory) take(ctx context.Context, size int, early, pooled bool) (*frame
 	return f, nil
 }
 
+// hasRoom says whether a small request and a large one would be read now.
+func (m *memory) hasRoom() bool {
+	for _, budget := range []*semaphore.Weighted{m.all, m.large} {
+		if !budget.TryAcquire(1) {
+			return false
+		}
+		budget.Release(1)
+	}
+	return true
+}
+
 func (f *frame) isLarge() bool { return f.charged > largeFrame }
 
 // release gives the memory back. It is called once.

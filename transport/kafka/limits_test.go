@@ -114,6 +114,48 @@ func TestClientThatReadsSlowly(t *testing.T) {
 	}
 }
 
+// Those who hold all memory and do not move make room for others, long before their own
+// time is over.
+func TestThoseWhoHoldMemoryMakeRoom(t *testing.T) {
+	t.Run("answers", func(t *testing.T) {
+		r := newConnRig(t, func(o *Options) { o.WriteTimeout, o.FetchMemoryMax = time.Hour, 1<<20 })
+		r.shedAfter = time.Second / 2
+		r.answerTo(kmsg.CreateTopics, func(c *call, _ kmsg.Request, a *answer) {
+			if err := r.fetchMemory.Acquire(c.ctx, 1<<20); err != nil {
+				a.end(err)
+				return
+			}
+			a.giveEncoded(net.Buffers{make([]byte, 64<<20)}, true, func() { r.fetchMemory.Release(1 << 20) })
+		})
+		r.Serve()
+		for range 2 {
+			client := r.dial()
+			client.write(frameOf(kmsg.NewPtrCreateTopicsRequest(), 5, 1))
+		}
+		client := r.dial()
+		client.write(frameOf(kmsg.NewPtrCreateTopicsRequest(), 5, 1))
+		if b, err := client.next(); err != nil || len(b) < 64<<20 {
+			t.Errorf("%d bytes: %v", len(b), err)
+		}
+		r.lines.await(t, "others wait for the memory")
+	})
+	t.Run("requests", func(t *testing.T) {
+		r := newConnRig(t, func(o *Options) { o.ReadTimeout, o.RequestBytesMax, o.RequestMemoryMax = time.Hour, 1<<20, 2<<20 })
+		r.shedAfter = time.Second / 2
+		r.Serve()
+		for range 4 {
+			client := r.dial()
+			client.write(bigEndian(1<<20, int16(kmsg.CreateTopics), int16(5), "and no more"))
+		}
+		client := r.dial()
+		client.write(bigEndian(1<<20-1, int16(kmsg.ApiVersions), int16(0), 1, int16(-1), string(make([]byte, 1<<20-11))))
+		if _, err := client.next(); err != nil {
+			t.Error(err)
+		}
+		r.lines.await(t, "others wait for the memory")
+	})
+}
+
 // What speaks plaintext to TLS is told apart from what is broken.
 func TestPlaintextToTLS(t *testing.T) {
 	r := newConnRig(t, func(o *Options) { o.Listeners[0].TLS = &tls.Config{MinVersion: tls.VersionTLS12} })

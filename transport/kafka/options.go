@@ -35,13 +35,13 @@ type Options struct {
 	// RequestBytesMax bounds a request: 100 MiB, Kafka's socket.request.max.bytes.
 	// EarlyRequestBytesMax bounds it while the client is not known: 64 KiB.
 	RequestBytesMax, EarlyRequestBytesMax int
-	// RequestMemoryMax bounds the requests that are held at one time: 256 MiB; at least
+	// RequestMemoryMax bounds the requests that are held at one time: 128 MiB; at least
 	// RequestBytesMax. While it is used up nothing is read.
 	RequestMemoryMax int64
 	// FetchBytesMax bounds the records of one answer to a fetch: 55 MiB, Kafka's
 	// fetch.max.bytes. A larger batch is sent nevertheless.
 	FetchBytesMax int
-	// FetchMemoryMax bounds the records that are being sent at one time: 256 MiB. While
+	// FetchMemoryMax bounds the records that are being sent at one time: 64 MiB. While
 	// it is used up fetches wait.
 	FetchMemoryMax int64
 	// ConnectionsMax bounds the connections: 10,000. Further ones are closed.
@@ -93,9 +93,9 @@ const (
 	defaultPartitions           = 1
 	defaultRequestBytesMax      = 100 << 20
 	defaultEarlyRequestBytesMax = 64 << 10
-	defaultRequestMemoryMax     = 256 << 20
+	defaultRequestMemoryMax     = 128 << 20
 	defaultFetchBytesMax        = 55 << 20
-	defaultFetchMemoryMax       = 256 << 20
+	defaultFetchMemoryMax       = 64 << 20
 	defaultConnectionsMax       = 10_000
 	defaultPipelineMax          = 64
 	hostShare                   = 2  // of the connections, for one host

@@ -28,6 +28,7 @@ type Server struct {
 	authorizer   *authorizer // nil unless access rules count
 	// clientLines are about what clients do, errorLines about what went wrong here.
 	clientLines, errorLines lineLimiter
+	shedAfter               time.Duration
 
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
@@ -61,7 +62,7 @@ func Open(opts Options) (s *Server, err error) {
 	if err := opts.Validate(); err != nil {
 		return nil, err
 	}
-	s = &Server{opts: opts, logger: opts.Logger, apis: newAPITable(),
+	s = &Server{opts: opts, logger: opts.Logger, apis: newAPITable(), shedAfter: shedAfter,
 		memory: newMemory(&opts), fetchMemory: semaphore.NewWeighted(opts.FetchMemoryMax)}
 	if opts.Store != nil {
 		s.users = newUsers(opts.Store, opts.Logger)

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"errors"
+	"log/slog"
 	"time"
 )
 
@@ -28,6 +29,7 @@ func (s *Server) watch() {
 				c.abort(errGone)
 			}
 		}
+		s.shed(time.Now().Add(-s.shedAfter))
 	}
 }
 
@@ -36,9 +38,47 @@ func (s *Server) waiting(before time.Time) (out []*conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.mu.conns {
-		if since := c.busySince.Load(); since != 0 && since < before.UnixNano() {
+		if isBefore(c.busySince.Load(), before) {
 			out = append(out, c)
 		}
 	}
 	return out
 }
+
+// While there is no memory for requests or for answers, those who have held much of it
+// for long are sent away: clients that send or take what they have begun so slowly that
+// others wait, and large requests that wait for something. Kafka's clients try again.
+const (
+	shedAfter   = 5 * time.Second
+	shedRequest = 64 << 10 // smaller ones stay
+)
+
+// shed ends connections that hold memory since before, if there is none.
+func (s *Server) shed(before time.Time) {
+	requests := !s.memory.hasRoom()
+	answers := !s.fetchMemory.TryAcquire(fetchChunkMin) // nor do others wait
+	if !answers {
+		s.fetchMemory.Release(fetchChunkMin)
+	}
+	if !requests && !answers {
+		return
+	}
+	for _, c := range s.holding(before, requests, answers) {
+		c.logWarn("a client's connection was closed: others wait for the memory that it holds", slog.Int64("request_bytes", c.heldBytes.Load()))
+		c.abort(errGone)
+	}
+}
+
+// holding lists connections that hold much memory since before.
+func (s *Server) holding(before time.Time, requests, answers bool) (out []*conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.mu.conns {
+		if answers && isBefore(c.writingSince.Load(), before) || requests && c.heldBytes.Load() > shedRequest && isBefore(c.heldSince.Load(), before) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func isBefore(nanos int64, before time.Time) bool { return nanos != 0 && nanos < before.UnixNano() }
