@@ -1,6 +1,7 @@
 // Package billet is a durable log with Kafka's shape inside one Go process:
-// topics, partitions, offsets, record batches, producers and consumers, on one
-// directory, without a server.
+// topics, partitions, offsets, record batches, producers, consumers and consumer
+// groups, on one directory, without a server. Given an address it is a node of a
+// cluster ([Config.Cluster]), a broker for Kafka's clients ([Config.Kafka]), or both.
 //
 //	log, err := billet.Open(billet.Config{Dir: "data"})
 //	err = log.CreateTopic(ctx, billet.Topic{Name: "orders", Partitions: 8})
@@ -11,9 +12,11 @@
 // A [Log] is one open node. [Log.Produce] writes one record and waits. A
 // [Producer] gathers records into batches and calls back. A [Consumer] reads
 // partitions in order, waiting for what is to come; a [Partition] reads without
-// state. [Log.CreateTopic], [Log.AlterTopic], [Log.AddPartitions] and
+// state. Consumers with a [ConsumerConfig.Group] share the partitions of its
+// topics, with Kafka clients too, and commit how far they are. [Log.CreateTopic], [Log.AlterTopic], [Log.AddPartitions] and
 // [Log.DeleteTopic] change topics; [Settings] lists what can be set.
-// [Config.OnEvent] and [Log.Metrics] tell how the log is.
+// [Config.OnEvent] and [Log.Metrics] tell how the log is. [Log.Nodes], [Log.Reassign],
+// [Log.DrainNode] and their like manage a cluster.
 //
 // # Guarantees
 //
@@ -31,6 +34,12 @@
 //     end with DeliveryTimeout.
 //   - An error that wraps [ErrAmbiguous] means that the record may or may not be
 //     there. With every other error of produce it is not there.
+//   - A record is acknowledged, by default, when a majority of its partition's
+//     replicas have it. It is not lost, and neither is a commit of a group, while a
+//     majority of them survives, whatever else fails.
+//   - What a consumer group has committed is durable when Commit returns. Each record
+//     is returned to a member of the group at least once, to two only when one of them
+//     lost its place before it had committed.
 //   - Bytes are verified by checksum before they are returned. A damaged
 //     partition is quarantined: its files stay as they are, an event and
 //     [ErrQuarantined] tell where, and everything else works.
@@ -49,7 +58,9 @@
 //     closes fail with ErrClosed.
 //   - Records returned by [Consumer.Poll] are valid until the next Poll; use
 //     [Record.Clone] to keep one. One goroutine at a time polls a Consumer.
-//   - Callbacks of a Producer share one goroutine and must be quick.
+//   - Callbacks of a Producer share one goroutine and must be quick. Those of a
+//     Consumer run within Poll; they must not call Poll or Close.
+//   - A Consumer in a group polls within MaxPollInterval, or leaves the group.
 //   - One Log at a time has a directory, which the file LOCK in it enforces on
 //     local file systems. Nothing else may write there.
 //
@@ -61,7 +72,6 @@
 //
 // # Out of scope
 //
-// So far a node is alone: no replication to other nodes, no consumer groups, no
-// transactions, no compaction, no network listener for Kafka clients. The files
-// are already laid out for them.
+// Transactions, compaction by key, share groups. The files are already laid out for
+// the first two.
 package billet

@@ -143,3 +143,49 @@ func ExampleConsumer_Records() {
 	// 1 wash
 	// 2 walk
 }
+
+// Two members of a group, one after the other: the second goes on where the first was.
+func ExampleConsumerConfig_group() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	log, done, err := openExample()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer done()
+	if err := log.CreateTopic(ctx, billet.Topic{Name: "orders"}); err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, order := range []string{"tea", "milk", "salt", "rice"} {
+		if _, err := log.Produce(ctx, billet.Record{Topic: "orders", Value: []byte(order)}); err != nil {
+			fmt.Println(err)
+			return
+		}
+	}
+	for member := 1; member <= 2; member++ {
+		c, err := log.NewConsumer(billet.ConsumerConfig{Group: "kitchen", Topics: []string{"orders"}, MaxPollRecords: 2})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		records, err := c.Poll(ctx)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		for _, r := range records {
+			fmt.Printf("member %d: %s\n", member, r.Value)
+		}
+		if err := c.Close(); err != nil { // commits
+			fmt.Println(err)
+			return
+		}
+	}
+	// Output:
+	// member 1: tea
+	// member 1: milk
+	// member 2: salt
+	// member 2: rice
+}
