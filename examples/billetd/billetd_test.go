@@ -167,8 +167,14 @@ func TestBilletd(t *testing.T) {
 	if code, body := get(t, "http://"+p.http+"/readyz"); code != http.StatusOK {
 		t.Errorf("ready: %d %s", code, body)
 	}
+	offsets := kadm.Offsets{}
+	offsets.AddOffset("greetings", 0, 0, -1)
+	offsets.AddOffset("greetings", 1, 0, -1)
+	if err := kadm.NewClient(client).CommitAllOffsets(ctx, "readers", offsets); err != nil {
+		t.Fatal(err)
+	}
 	_, body := get(t, "http://"+p.http+"/metrics")
-	for _, line := range []string{`billet_partition_high_watermark{partition="0",topic="greetings"} `, `billet_partition_led{partition="1",topic="greetings"} 1`, "billet_disk_full 0", "billet_cluster_nodes 1", "go_goroutines "} {
+	for _, line := range []string{`billet_partition_high_watermark{partition="0",topic="greetings"} `, `billet_partition_led{partition="1",topic="greetings"} 1`, "billet_disk_full 0", `billet_group_lag{group="readers"} 2`, `billet_group_committed_offset{group="readers",partition="1",topic="greetings"} 0`, "billet_groups 1", "billet_cluster_nodes 1", "go_goroutines "} {
 		if !strings.Contains(body, line) {
 			t.Errorf("metrics do not say %s", line)
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"strconv"
 	"time"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -59,6 +60,7 @@ func nodeMetrics() []nodeMetric {
 	seconds := func(d time.Duration) float64 { return d.Seconds() }
 	return []nodeMetric{
 		{"uptime_seconds", "Time since the node was opened.", gauge, func(m *billet.Metrics) float64 { return seconds(m.Uptime) }},
+		{"groups", "Consumer groups that this node coordinates.", gauge, func(m *billet.Metrics) float64 { return float64(m.Groups.Groups) }},
 		{"topics", "Topics of the cluster.", gauge, func(m *billet.Metrics) float64 { return float64(len(m.Topics)) }},
 		{"unsynced_seconds", "How much time's records a crash of the machine could lose.", gauge, func(m *billet.Metrics) float64 { return seconds(m.Unsynced) }},
 		{"disk_free_bytes", "Free space as last looked at.", gauge, func(m *billet.Metrics) float64 { return float64(m.DiskFree) }},
@@ -88,6 +90,32 @@ func nodeMetrics() []nodeMetric {
 	}
 }
 
+// groupMetric is a figure of a consumer group that this node coordinates.
+type groupMetric struct {
+	name, help string
+	value      func(g *billet.GroupMetrics) float64
+}
+
+func groupMetrics() []groupMetric {
+	return []groupMetric{
+		{"group_members", "Members of the group.", func(g *billet.GroupMetrics) float64 { return float64(g.Members) }},
+		{"group_lag", "Offsets that the group has left to read.", func(g *billet.GroupMetrics) float64 { return float64(g.Lag) }},
+	}
+}
+
+// offsetMetric is a figure of a partition that a group reads.
+type offsetMetric struct {
+	name, help string
+	value      func(o *billet.GroupOffset) float64
+}
+
+func offsetMetrics() []offsetMetric {
+	return []offsetMetric{
+		{"group_committed_offset", "The offset that the group reads next, or -1.", func(o *billet.GroupOffset) float64 { return float64(o.Committed) }},
+		{"group_partition_lag", "Offsets of the partition that the group has left to read.", func(o *billet.GroupOffset) float64 { return float64(o.Lag) }},
+	}
+}
+
 func flag01(on bool) float64 {
 	if on {
 		return 1
@@ -102,6 +130,12 @@ func newCollector(n *node) *collector {
 	}
 	for _, m := range partitionMetrics() {
 		c.metrics[m.name] = prometheus.NewDesc("billet_"+m.name, m.help, []string{"topic", "partition"}, nil)
+	}
+	for _, m := range groupMetrics() {
+		c.metrics[m.name] = prometheus.NewDesc("billet_"+m.name, m.help, []string{"group"}, nil)
+	}
+	for _, m := range offsetMetrics() {
+		c.metrics[m.name] = prometheus.NewDesc("billet_"+m.name, m.help, []string{"group", "topic", "partition"}, nil)
 	}
 	return c
 }
@@ -123,6 +157,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	for _, m := range nodeMetrics() {
 		out <- prometheus.MustNewConstMetric(c.metrics[m.name], m.kind, m.value(&snapshot))
 	}
+	c.collectGroups(out, snapshot.Groups.List)
 	partitions := partitionMetrics()
 	for i := range snapshot.Topics {
 		t := &snapshot.Topics[i]
@@ -130,6 +165,26 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 			number := strconv.Itoa(int(t.Partitions[j].Partition))
 			for _, m := range partitions {
 				out <- prometheus.MustNewConstMetric(c.metrics[m.name], prometheus.GaugeValue, m.value(&t.Partitions[j]), t.Name, number)
+			}
+		}
+	}
+}
+
+// collectGroups gives the values of groups. Their names are a client's choice, and those
+// that are no text are left out: metrics cannot have them.
+func (c *collector) collectGroups(out chan<- prometheus.Metric, groups []billet.GroupMetrics) {
+	for i := range groups {
+		g := &groups[i]
+		if !utf8.ValidString(g.Name) {
+			continue
+		}
+		for _, m := range groupMetrics() {
+			out <- prometheus.MustNewConstMetric(c.metrics[m.name], prometheus.GaugeValue, m.value(g), g.Name)
+		}
+		for j := range g.Offsets {
+			o := &g.Offsets[j]
+			for _, m := range offsetMetrics() {
+				out <- prometheus.MustNewConstMetric(c.metrics[m.name], prometheus.GaugeValue, m.value(o), g.Name, o.Topic, strconv.Itoa(int(o.Partition)))
 			}
 		}
 	}

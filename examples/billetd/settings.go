@@ -79,8 +79,8 @@ func settings() []setting {
 		{"Kafka.ConnectionsMax", "kafka-connections-max", "N", "connections at most (default 10000)"},
 		{"Kafka.ConnectionsPerHostMax", "kafka-connections-per-host-max", "N", "connections from one address at most (default: half of all)"},
 		{"Kafka.RequestBytesMax", "kafka-request-bytes-max", "BYTES", "bytes of a request at most (default 100MiB)"},
-		{"Kafka.RequestMemoryMax", "kafka-request-memory-max", "BYTES", "memory of requests under way (default 256MiB)"},
-		{"Kafka.FetchMemoryMax", "kafka-fetch-memory-max", "BYTES", "memory of records on their way to clients (default 256MiB)"},
+		{"Kafka.RequestMemoryMax", "kafka-request-memory-max", "BYTES", "memory of requests under way (default 128MiB)"},
+		{"Kafka.FetchMemoryMax", "kafka-fetch-memory-max", "BYTES", "memory of records on their way to clients (default 64MiB)"},
 		{"Kafka.IdleTimeout", "kafka-idle-timeout", "TIME", "ends connections that ask nothing (default 10m)"},
 		{"Kafka.ReauthAfter", "kafka-reauth-after", "TIME", "after how long clients prove again who they are (default: never)"},
 
