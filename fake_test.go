@@ -368,7 +368,7 @@ func (c *fakeCatalog) topic(name string, partitions, maxMessage int) []*fakeLog 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mu.nextID++
-	t := topicState{ID: fmt.Sprintf("%032x", c.mu.nextID), Name: name, Partitions: partitions, MaxMessage: maxMessage}
+	t := topicState{ID: fmt.Sprintf("%032x", c.mu.nextID), Name: name, Internal: name == "__internal", Partitions: partitions, MaxMessage: maxMessage}
 	c.mu.topics[name] = t
 	var logs []*fakeLog
 	for range partitions {

@@ -73,6 +73,7 @@ func TestKafkaCreateAndDeleteTopics(t *testing.T) {
 		{newKafkaTopic(string(long), 1, 1), kerr.INVALID_TOPIC_EXCEPTION},
 		{newKafkaTopic(string(long[1:]), 1, 1), 0},
 		{newKafkaTopic("__consumer_offsets", 1, 1), kerr.INVALID_TOPIC_EXCEPTION},
+		{newKafkaTopic("__heartbeat", 1, 1), 0},
 		{newKafkaTopic("p", 0, 1), kerr.INVALID_PARTITIONS},
 		{newKafkaTopic("p", -2, 1), kerr.INVALID_PARTITIONS},
 		{newKafkaTopic("p", 10_001, 1), kerr.INVALID_PARTITIONS},
@@ -106,6 +107,9 @@ func TestKafkaCreateAndDeleteTopics(t *testing.T) {
 	}
 	if len(set) != 2 || set["retention.ms"] != "5000" || set["segment.ms"] != "60000" {
 		t.Errorf("settings %v", set)
+	}
+	if err := log.DeleteTopic(t.Context(), "__heartbeat"); err != nil {
+		t.Error(err)
 	}
 	q := kmsg.NewPtrDeleteTopicsRequest()
 	for _, name := range []string{"a.b", "a.b2", "__cluster_metadata"} {

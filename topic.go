@@ -229,13 +229,20 @@ func (l *Log) DeleteTopic(ctx context.Context, name string) error {
 	if err := l.check(ctx); err != nil {
 		return err
 	}
-	if isReserved(name) {
+	if l.isInternal(name) {
 		return fmt.Errorf("billet: delete topic %q: %w: it is internal, leave it", name, ErrInvalidTopic)
 	}
 	if err := l.catalog.DeleteTopic(ctx, name); err != nil {
 		return fmt.Errorf("billet: delete topic %q: %w", name, wrapSeam(err))
 	}
 	return nil
+}
+
+// isInternal says whether a topic is billet's own. Kafka clients make others whose names
+// are reserved here.
+func (l *Log) isInternal(name string) bool {
+	t, ok := l.catalog.Topic(name)
+	return ok && t.Internal
 }
 
 // AddPartitions makes the topic have total partitions. Keys go elsewhere from
@@ -251,7 +258,7 @@ func (l *Log) AddPartitions(ctx context.Context, name string, total int) error {
 	if !ok {
 		return fmt.Errorf("billet: add partitions to %q: %w: %s", name, ErrUnknownTopic, adviceUnknownTopic)
 	}
-	if isReserved(name) || total <= state.Partitions || total > maxPartitions {
+	if state.Internal || total <= state.Partitions || total > maxPartitions {
 		return fmt.Errorf("billet: add partitions to %q: %w: %d of %d, allowed is more, up to %d, and no internal topic",
 			name, ErrInvalidTopic, total, state.Partitions, maxPartitions)
 	}
@@ -282,7 +289,7 @@ func (l *Log) AlterTopic(ctx context.Context, name string, alter Alter) error {
 	if err != nil {
 		return fmt.Errorf("billet: alter topic %q: %w", name, err)
 	}
-	if isReserved(name) {
+	if l.isInternal(name) {
 		return fmt.Errorf("billet: alter topic %q: %w: it is internal, leave it", name, ErrInvalidTopic)
 	}
 	if len(alter.Set)+len(alter.Unset) > 0 || alter.Replicas == 0 {
