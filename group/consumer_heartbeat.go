@@ -124,7 +124,8 @@ func (c *Core) consumerLeave(g *group, r *Request, body *kmsg.ConsumerGroupHeart
 	return kerr.NONE, ""
 }
 
-// consumerOf finds the member that a heartbeat is of, or makes it.
+// consumerOf finds the member that a heartbeat is of, or makes it. Between joining and
+// leaving, a member need not say its instance id.
 func (c *Core) consumerOf(g *group, body *kmsg.ConsumerGroupHeartbeatRequest) (*consumerMember, int16, string) {
 	k := g.consumer
 	m := k.members[body.MemberID]
@@ -143,8 +144,6 @@ func (c *Core) consumerOf(g *group, body *kmsg.ConsumerGroupHeartbeatRequest) (*
 		case m != nil:
 			return nil, kerr.INVALID_REQUEST, "the member exists without that instance id"
 		}
-	} else if m != nil && m.instance != nil {
-		return nil, kerr.INVALID_REQUEST, "the member exists with an instance id"
 	}
 	if body.MemberEpoch != 0 {
 		if m == nil {
