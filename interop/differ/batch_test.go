@@ -129,8 +129,8 @@ func (n *names) batchLines(path string, raw []byte) []string {
 			return append(lines, fmt.Sprintf("%s: %v", path, err))
 		}
 		sum := crc32.Checksum(raw[at+21:at+size], crc32.MakeTable(crc32.Castagnoli))
-		lines = append(lines, fmt.Sprintf("%s: batch at %d epoch %d magic %d attributes %d last %d times %s %s producer %s epoch %d sequence %d count %d bytes %d crc right %v",
-			path, b.FirstOffset, b.PartitionLeaderEpoch, b.Magic, b.Attributes, b.LastOffsetDelta, n.numberText("", b.FirstTimestamp),
+		lines = append(lines, fmt.Sprintf("%s: batch at %d epoch %s magic %d attributes %d last %d times %s %s producer %s epoch %d sequence %d count %d bytes %d crc right %v",
+			path, b.FirstOffset, n.leaderText(b.PartitionLeaderEpoch), b.Magic, b.Attributes, b.LastOffsetDelta, n.numberText("", b.FirstTimestamp),
 			n.numberText("", b.MaxTimestamp), n.numberText("ProducerID", b.ProducerID), b.ProducerEpoch, b.FirstSequence, b.NumRecords,
 			len(b.Records), uint32(b.CRC) == sum))
 		at += size

@@ -75,7 +75,7 @@ func playCommitSimple(p *play) {
 		commit("negative partition", func(q *request) { part(q).Partition = -1 })
 		commit("missing topic", func(q *request) { q.Topics[0].Topic = p.name("missing") })
 		commit("no group", func(q *request) { q.Group = "" })
-		commit("metadata", func(q *request) { part(q).Metadata, part(q).LeaderEpoch = ptr("what was read"), 0 })
+		commit("metadata", func(q *request) { part(q).Metadata, part(q).LeaderEpoch = ptr("what was read"), p.names.leader })
 		commit("null metadata", func(q *request) { part(q).Metadata = nil })
 		commit("long metadata", func(q *request) { part(q).Metadata = ptr(strings.Repeat("x", 4097)) })
 		commit("nothing", func(q *request) { q.Topics = nil })
@@ -130,7 +130,7 @@ func playOffsetFetch(p *play) {
 	p.topic(p.name(), 3)
 	p.coordinator(p.name())
 	q := commitOf(p.name(), p.name(), 1, 7)
-	q.Topics[0].Partitions[0].Metadata, q.Topics[0].Partitions[0].LeaderEpoch = ptr("m"), 0
+	q.Topics[0].Partitions[0].Metadata, q.Topics[0].Partitions[0].LeaderEpoch = ptr("m"), p.names.leader
 	commitNow(p, q)
 	for _, v := range p.versions(kmsg.OffsetFetch) {
 		if v >= byTopicID {

@@ -16,10 +16,11 @@ func configScenarios() []scenario {
 	}
 }
 
-// portable are settings that every broker has to have, since programs ask for them.
+// portable are settings that every broker has to have, since programs ask for them,
+// and of which the default is the same.
 var portable = []string{
 	"cleanup.policy", "compression.type", "delete.retention.ms", "max.message.bytes", "message.timestamp.type",
-	"min.insync.replicas", "retention.bytes", "retention.ms", "segment.bytes",
+	"retention.bytes", "retention.ms",
 }
 
 func describeOf(kind kmsg.ConfigResourceType, name string, settings []string) *kmsg.DescribeConfigsRequest {
@@ -54,7 +55,7 @@ func (p *play) askPortable(label string, q *kmsg.DescribeConfigsRequest, v int16
 
 func playDescribeConfigs(p *play) {
 	const topic, broker = kmsg.ConfigResourceTypeTopic, kmsg.ConfigResourceTypeBroker
-	p.topic(p.name(), 1, "cleanup.policy", "compact")
+	p.topic(p.name(), 1, "max.message.bytes", "5000000")
 	for _, v := range p.versions(kmsg.DescribeConfigs) {
 		p.askPortable("all", describeOf(topic, p.name(), nil), v)
 		p.askPortable("none", describeOf(topic, p.name(), []string{}), v)

@@ -152,20 +152,23 @@ func playFetchWait(p *play) {
 func playFetchEpochs(p *play) {
 	p.topic(p.name(), 1)
 	p.put(p.name(), 0, hello(2))
-	current := must[*kmsg.MetadataResponse](p, metadataOf(p.name())).Topics[0].Partitions[0].LeaderEpoch
-	p.note("epoch", fmt.Sprint(current))
+	current := p.names.leader
 	for _, v := range p.versions(kmsg.Fetch) {
 		if v < 9 || v > 12 {
 			continue
 		}
-		for _, epoch := range []int32{-1, 0, current + 1, 1000, -5} {
+		for _, c := range []struct {
+			what  string
+			epoch int32
+		}{{"no", -1}, {"current", current}, {"next", current + 1}, {"far", 1000}, {"negative", -5}} {
+			what, epoch := c.what, c.epoch
 			q := fetchOf(p.name(), 0, 0)
 			q.Topics[0].Partitions[0].CurrentLeaderEpoch = epoch
-			p.fetchVersion(fmt.Sprint("epoch ", epoch), q, v)
+			p.fetchVersion(what+" epoch", q, v)
 			if v >= 12 {
 				q.Topics[0].Partitions[0].CurrentLeaderEpoch, q.Topics[0].Partitions[0].LastFetchedEpoch = -1, epoch
 				q.Topics[0].Partitions[0].FetchOffset = 2
-				p.fetchVersion(fmt.Sprint("last epoch ", epoch), q, v)
+				p.fetchVersion(what+" last epoch", q, v)
 			}
 		}
 	}

@@ -19,6 +19,7 @@ type names struct {
 	strings map[string]string
 	numbers map[int64]string // producer ids
 	epochs  map[int32]string // of a consumer group
+	leader  int32            // the epoch of partitions' leaders
 }
 
 // id names a topic's id.
@@ -74,6 +75,10 @@ func (n *names) add(out *[]string, path string, v reflect.Value) {
 		return
 	}
 	put := func(text string) { *out = append(*out, strings.TrimPrefix(path, ".")+"="+text) }
+	if v.Kind() == reflect.Int32 && strings.HasSuffix(path, ".LeaderEpoch") {
+		put(n.leaderText(int32(v.Int())))
+		return
+	}
 	if v.Kind() == reflect.Int32 && epoch.MatchString(path) {
 		put(n.epochText(int32(v.Int())))
 		return
@@ -172,6 +177,15 @@ func (n *names) epochText(e int32) string {
 		n.epochs[e] = fmt.Sprintf("<epoch %d>", len(n.epochs)+1)
 	}
 	return n.epochs[e]
+}
+
+// leaderText is the epoch of a leader, of which all partitions of a play have the same:
+// with which one a broker begins is its own affair.
+func (n *names) leaderText(e int32) string {
+	if e == n.leader {
+		return "<leader epoch>"
+	}
+	return strconv.Itoa(int(e))
 }
 
 func (n *names) idText(id [16]byte) string {

@@ -50,10 +50,10 @@ func playListOffsets(p *play) {
 		if v < 4 {
 			continue
 		}
-		for _, epoch := range []int32{0, 1, 1000} {
+		for _, ahead := range []int32{0, 1, 1000} {
 			q := listOf(p.name(), 0, -2)
-			q.Topics[0].Partitions[0].CurrentLeaderEpoch = epoch
-			p.askVersion(fmt.Sprint("epoch ", epoch), q, v)
+			q.Topics[0].Partitions[0].CurrentLeaderEpoch = p.names.leader + ahead
+			p.askVersion(fmt.Sprint("epoch ahead by ", ahead), q, v)
 		}
 	}
 }
@@ -95,12 +95,14 @@ func playLeaderEpochs(p *play) {
 			q.Topics = append(q.Topics, t)
 			p.askVersion(label, q, v)
 		}
-		for _, epoch := range []int32{-1, 0, 1, 1000} {
-			ask(fmt.Sprint("epoch ", epoch), p.name(), 0, epoch, -1)
-			ask(fmt.Sprint("empty, epoch ", epoch), p.name("empty"), 0, epoch, -1)
+		now := p.names.leader
+		ask("no epoch", p.name(), 0, -1, -1)
+		for _, ahead := range []int32{0, 1, 1000} {
+			ask(fmt.Sprint("epoch ahead by ", ahead), p.name(), 0, now+ahead, -1)
+			ask(fmt.Sprint("empty, epoch ahead by ", ahead), p.name("empty"), 0, now+ahead, -1)
 		}
-		ask("current", p.name(), 0, 0, 0)
-		ask("current beyond", p.name(), 0, 0, 7)
+		ask("current", p.name(), 0, now, now)
+		ask("current beyond", p.name(), 0, now, now+7)
 		ask("missing partition", p.name(), 3, 0, -1)
 		ask("missing topic", p.name("missing"), 0, 0, -1)
 	}

@@ -217,6 +217,7 @@ func (p *play) awaitTopic(name string, partitions int) {
 			return true
 		})
 	p.names.id(r.Topics[0].TopicID, name)
+	p.names.leader = r.Topics[0].Partitions[0].LeaderEpoch
 	// Metadata may know of a leader before it does itself.
 	for n := range partitions {
 		until(p, "leaders of "+name, func() kmsg.Request { return listOf(name, int32(n), -1) },

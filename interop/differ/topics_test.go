@@ -149,7 +149,7 @@ func (p *play) askCreated(label string, q *kmsg.CreateTopicsRequest, version int
 	created := r.(*kmsg.CreateTopicsResponse)
 	for i := range created.Topics {
 		t := &created.Topics[i]
-		if len(t.Configs) > 0 {
+		if len(t.Configs) > 0 || t.Configs == nil && t.ErrorCode != 0 {
 			t.Configs = []kmsg.CreateTopicsResponseTopicConfig{}
 		}
 		if t.TopicID != ([16]byte{}) {
