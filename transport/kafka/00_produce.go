@@ -84,8 +84,8 @@ func (p *produce) slots() {
 
 // refused is why nothing of the request is looked at.
 func (p *produce) refused() error {
-	if id := p.q.TransactionID; id != nil && !p.allowed(kmsg.ACLOperationWrite, kmsg.ACLResourceTypeTransactionalId, *id) {
-		return kerr.Errorf(kerr.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no access to transactional id %q", *id)
+	if id := p.q.TransactionID; p.transactional() && (id == nil || !p.allowed(kmsg.ACLOperationWrite, kmsg.ACLResourceTypeTransactionalId, *id)) {
+		return kerr.Errorf(kerr.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no access to the transactional id")
 	}
 	if p.q.Acks < acksAll || p.q.Acks > acksOne {
 		return kerr.Errorf(kerr.INVALID_REQUIRED_ACKS, "acks is %d: -1, 0 and 1 are possible", p.q.Acks)
@@ -149,41 +149,19 @@ func (p *produce) appendOne(i, j int, deadline time.Time) {
 	if err == nil {
 		b, err = p.batch(q.Records)
 	}
-	if err == nil {
-		err = partition.Check(b)
-	}
 	if err != nil {
 		p.settle(i, j, -1, Appended{Err: err})
 		return
 	}
 	start := partition.Offsets().Start
-	p.appendBatch(partition, b, deadline, func(r Appended) { p.settle(i, j, start, r) })
-}
-
-// batch takes the one batch that records have to be.
-func (p *produce) batch(records []byte) (batch.Batch, error) {
-	b, rest, err := batch.Split(records, 0)
-	switch {
-	case errors.Is(err, batch.ErrTruncated):
-		return nil, kerr.Errorf(kerr.INVALID_RECORD, "there is no whole record batch: %v", err)
-	case errors.Is(err, batch.ErrUnsupportedMagic):
-		return nil, kerr.Errorf(kerr.INVALID_RECORD, "only record batches of version 2 are taken: %v", err)
-	case err != nil:
-		return nil, kerr.Errorf(kerr.CORRUPT_MESSAGE, "%v", err)
-	case len(b) < batch.HeaderSize:
-		return nil, kerr.Errorf(kerr.CORRUPT_MESSAGE, "a record batch of %d bytes", len(b))
-	case p.version < produceZstd && b.Codec() == batch.Zstd:
-		return nil, kerr.Errorf(kerr.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version %d of the request", produceZstd)
-	case len(rest) > 0:
-		return nil, kerr.Errorf(kerr.INVALID_RECORD, "a partition takes one record batch at a time, and %d bytes follow", len(rest))
-	case b.IsControl():
-		return nil, kerr.Errorf(kerr.INVALID_RECORD, "clients do not write control records")
-	case b.TimestampType() == batch.LogAppendTime:
-		return nil, kerr.Errorf(kerr.INVALID_TIMESTAMP, "clients do not say that the time is the broker's")
-	case b.IsTransactional():
-		return nil, kerr.Errorf(kerr.INVALID_TXN_STATE, "there are no transactions")
+	if err = plausible(b); err == nil {
+		err = partition.Check(b)
 	}
-	return b, nil
+	if err != nil {
+		p.settle(i, j, start, Appended{Err: err})
+		return
+	}
+	p.appendBatch(partition, b, deadline, func(r Appended) { p.settle(i, j, start, r) })
 }
 
 // appendBatch appends, and waits while the partition has too much in flight, until the
@@ -232,10 +210,15 @@ func (p *produce) settle(i, j int, start int64, result Appended) {
 		return
 	}
 	s := &p.r.Topics[i].Partitions[j]
-	s.ErrorCode, s.ErrorMessage = code, message
+	s.ErrorCode = code
+	if tellsStart(code) {
+		s.LogStartOffset = start
+	}
 	switch code {
 	case kerr.NONE:
-		s.BaseOffset, s.LogAppendTime, s.LogStartOffset = result.Offset, result.Timestamp, start
+		s.BaseOffset, s.LogAppendTime = result.Offset, result.Timestamp
+	case kerr.INVALID_TIMESTAMP: // of all others Kafka says no more than the code
+		s.ErrorMessage = message
 	case kerr.NOT_LEADER_OR_FOLLOWER:
 		p.mu.moved = true
 	}

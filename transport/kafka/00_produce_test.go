@@ -76,9 +76,12 @@ func TestProduceRefusals(t *testing.T) {
 		"two batches":     {append(good(), good()...), 9, kerr.INVALID_RECORD},
 		"old format":      {with(func(b batch.Batch) { b[batch.MagicOffset] = 1 }), 9, kerr.INVALID_RECORD},
 		"length":          {with(func(b batch.Batch) { binary.BigEndian.PutUint32(b[batch.LengthOffset:], 3) }), 9, kerr.CORRUPT_MESSAGE},
+		"one and a half":  {append(good(), good()[:70]...), 9, kerr.NONE},
+		"format to come":  {with(func(b batch.Batch) { b[batch.MagicOffset] = 3 }), 9, kerr.CORRUPT_MESSAGE},
+		"base offset":     {with(func(b batch.Batch) { b.SetBaseOffset(1) }), 9, kerr.INVALID_RECORD},
+		"count":           {with(func(b batch.Batch) { b[batch.CountOffset+3]++; b.SetMaxTimestamp(1000) }), 9, kerr.INVALID_RECORD},
 		"control":         {attribute(1 << 5), 9, kerr.INVALID_RECORD},
 		"append time":     {attribute(1 << 3), 9, kerr.INVALID_TIMESTAMP},
-		"transactional":   {attribute(1 << 4), 9, kerr.INVALID_TXN_STATE},
 		"zstd, too early": {attribute(4), 6, kerr.UNSUPPORTED_COMPRESSION_TYPE},
 		"zstd":            {attribute(4), 7, kerr.NONE},
 	} {
@@ -90,7 +93,7 @@ func TestProduceRefusals(t *testing.T) {
 			if got[0].ErrorCode != c.want || got[1].ErrorCode != kerr.NONE {
 				t.Errorf("codes %d and %d, want %d and 0", got[0].ErrorCode, got[1].ErrorCode, c.want)
 			}
-			if c.want != kerr.NONE && (got[0].BaseOffset != -1 || c.version >= 8 && got[0].ErrorMessage == nil) {
+			if c.want != kerr.NONE && (got[0].BaseOffset != -1 || c.version >= 8 && (got[0].ErrorMessage != nil) != (c.want == kerr.INVALID_TIMESTAMP)) {
 				t.Errorf("%+v", got[0])
 			}
 		})

@@ -12,7 +12,7 @@ import (
 const (
 	fetchMin      = 4
 	fetchMax      = 17
-	fetchSession  = 7  // the first version with sessions
+	fetchSessions = 7  // the first version with sessions
 	fetchZstd     = 10 // the first version whose clients know zstd
 	fetchFollower = 11 // the first version whose clients read from followers
 	fetchFlexible = 12 // the first version that has tags, and tells who leads
@@ -30,37 +30,45 @@ const readCommitted = 1
 // least one whole batch (KIP-74), later ones only what fits. Batches go out as they are
 // stored.
 //
-// Sessions (KIP-227) are declined, as brokers may: clients go on without. There are no
-// transactions, so that no records are ever aborted or held back.
+// Sessions (KIP-227) belong to their connection. Where too much would have to be
+// remembered they are declined, and clients go on without. There are no transactions, so
+// that no records are ever aborted or held back.
 func (c *call) fetch(request kmsg.Request, a *answer) {
 	q := request.(*kmsg.FetchRequest)
 	f := &fetch{call: c, q: q, limit: max(min(int(q.MaxBytes), c.conn.server.opts.FetchBytesMax), 0)}
 	f.memory.server = c.conn.server
-	if q.SessionID != 0 && q.SessionEpoch > 0 {
-		f.code = kerr.FETCH_SESSION_ID_NOT_FOUND
-		f.q.Topics = nil
-	}
+	f.begin()
 	f.resolve()
 	f.collect()
+	f.end()
 	a.giveEncoded(f.encode(), q.Version >= fetchFlexible, f.memory.release)
 }
 
 // fetch is a request under way.
 type fetch struct {
 	*call
-	q      *kmsg.FetchRequest
-	code   int16       // of the whole request
-	parts  []fetchPart // in the order of the request
-	limit  int         // bytes that the answer may have, but for its first batch
-	bytes  int         // that it has
-	full   bool        // some batch did not fit
-	memory fetchMemory
+	q       *kmsg.FetchRequest
+	code    int16         // of the whole request
+	session *fetchSession // that goes on
+	parts   []fetchPart   // in the order of the request, or of the session
+	limit   int           // bytes that the answer may have, but for its first batch
+	bytes   int           // that it has
+	full    bool          // some batch did not fit
+	memory  fetchMemory
+}
+
+// fetchWant is what a client wants of a partition.
+type fetchWant struct {
+	key      fetchKey
+	offset   int64
+	epoch    int32 // that it knows, or -1
+	maxBytes int
 }
 
 // fetchPart is one partition of a fetch.
 type fetchPart struct {
-	q         *kmsg.FetchRequestTopicPartition
-	topic     string
+	fetchWant
+	topic     string    // its name, if that is known
 	partition Partition // nil: there is none, and code says why
 	cursor    Cursor
 	code      int16
@@ -68,44 +76,81 @@ type fetchPart struct {
 	at        Offsets
 	next      int64 // offset of the next batch to read
 	records   [][]byte
-	bytes     int // of records
+	bytes     int  // of records
+	omitted   bool // the client knows all of it
+}
+
+// begin finds out what is to be read: what the request names, or what the session does.
+func (f *fetch) begin() {
+	if epoch := f.q.SessionEpoch; f.version < fetchSessions || epoch == sessionNone || epoch == sessionNew {
+		f.conn.fetches.close() // a client has one at a time
+		f.conn.fetches = nil
+		for _, w := range wantsOf(f.q) {
+			f.want(w)
+		}
+		return
+	}
+	if f.code = f.conn.fetches.goOn(f.q); f.code != kerr.NONE {
+		return
+	}
+	f.session = f.conn.fetches
+	f.parts = make([]fetchPart, 0, len(f.session.order))
+	for _, p := range f.session.order {
+		f.want(p.fetchWant)
+	}
+	if len(f.parts) == 0 { // the last partition was taken out of it
+		f.session.close()
+		f.session, f.conn.fetches = nil, nil
+	}
+}
+
+func (f *fetch) want(w fetchWant) {
+	f.parts = append(f.parts, fetchPart{fetchWant: w, next: w.offset, preferred: -1})
+}
+
+// end keeps the session, or begins one.
+func (f *fetch) end() {
+	switch {
+	case f.session != nil:
+		f.session.answered(f.parts)
+	case f.code == kerr.NONE && f.version >= fetchSessions && f.q.SessionEpoch == sessionNew && len(f.parts) > 0:
+		f.conn.fetches = openSession(f.conn.server, f.version >= fetchByID, f.parts)
+		f.session = f.conn.fetches
+	}
 }
 
 // resolve finds the partitions.
 func (f *fetch) resolve() {
-	n := 0
-	for i := range f.q.Topics {
-		n += len(f.q.Topics[i].Partitions)
-	}
-	f.parts = make([]fetchPart, 0, n)
-	for i := range f.q.Topics {
-		t := &f.q.Topics[i]
-		code := f.name(t)
-		for j := range t.Partitions {
-			part := fetchPart{q: &t.Partitions[j], topic: t.Topic, code: code, next: t.Partitions[j].FetchOffset, preferred: -1}
-			if code == kerr.NONE {
-				var err error
-				part.partition, err = f.broker().Partition(t.Topic, part.q.Partition)
-				part.code, _ = f.call.code(err)
-			}
-			f.parts = append(f.parts, part)
+	var before fetchKey // its topic's name and code are known
+	var name string
+	var code int16
+	for i := range f.parts {
+		p := &f.parts[i]
+		if i == 0 || p.key.topic != before.topic || p.key.id != before.id {
+			name, code = f.name(p.key)
+			before = p.key
+		}
+		if p.topic, p.code = name, code; code == kerr.NONE {
+			var err error
+			p.partition, err = f.broker().Partition(name, p.key.number)
+			p.code, _ = f.call.code(err)
 		}
 	}
 }
 
 // name finds the topic's name if it was given by id, and whether it may be read.
-func (f *fetch) name(t *kmsg.FetchRequestTopic) int16 {
+func (f *fetch) name(key fetchKey) (name string, code int16) {
+	name = key.topic
 	if f.version >= fetchByID {
-		name, ok := f.broker().TopicName(t.TopicID)
-		if !ok {
-			return kerr.UNKNOWN_TOPIC_ID
+		var ok bool
+		if name, ok = f.broker().TopicName(key.id); !ok {
+			return "", kerr.UNKNOWN_TOPIC_ID
 		}
-		t.Topic = name
 	}
-	if !f.allowed(kmsg.ACLOperationRead, kmsg.ACLResourceTypeTopic, t.Topic) {
-		return kerr.TOPIC_AUTHORIZATION_FAILED
+	if !f.allowed(kmsg.ACLOperationRead, kmsg.ACLResourceTypeTopic, name) {
+		return name, kerr.TOPIC_AUTHORIZATION_FAILED
 	}
-	return kerr.NONE
+	return name, kerr.NONE
 }
 
 // collect reads until there is enough to answer with. A partition that was not found does
@@ -138,9 +183,9 @@ func (f *fetch) collect() {
 func (f *fetch) keepCursors() {
 	for i := range f.parts {
 		if p := &f.parts[i]; p.cursor != nil {
-			f.conn.cursors.put(p.key(), p.partition, p.cursor)
+			f.conn.cursors.put(p.cursorKey(), p.partition, p.cursor)
 		}
 	}
 }
 
-func (p *fetchPart) key() cursorKey { return cursorKey{p.topic, p.q.Partition} }
+func (p *fetchPart) cursorKey() cursorKey { return cursorKey{p.topic, p.key.number} }

@@ -24,15 +24,22 @@ func (c *call) listOffsets(q *kmsg.ListOffsetsRequest) kmsg.Response {
 		topic := kmsg.NewListOffsetsResponseTopic()
 		topic.Topic = q.Topics[i].Topic
 		allowed := c.allowed(kmsg.ACLOperationDescribe, kmsg.ACLResourceTypeTopic, topic.Topic)
+		twice := repeated(q.Topics[i].Partitions, func(p *kmsg.ListOffsetsRequestTopicPartition) int32 { return p.Partition })
 		for j := range q.Topics[i].Partitions {
+			if again, ok := twice[q.Topics[i].Partitions[j].Partition]; ok && !again {
+				continue // it was answered
+			}
 			l := offsetLookup{q: &q.Topics[i].Partitions[j], version: q.Version, isolation: q.IsolationLevel}
 			l.r = kmsg.NewListOffsetsResponseTopicPartition()
 			l.r.Partition = l.q.Partition
 			l.r.OldStyleOffsets = []int64{}
-			if allowed {
-				l.r.ErrorCode, _ = c.code(l.look(c.broker(), topic.Topic))
-			} else {
+			switch {
+			case !allowed:
 				l.r.ErrorCode = kerr.TOPIC_AUTHORIZATION_FAILED
+			case twice[l.q.Partition]:
+				l.r.ErrorCode, twice[l.q.Partition] = kerr.INVALID_REQUEST, false
+			default:
+				l.r.ErrorCode, _ = c.code(l.look(c.broker(), topic.Topic))
 			}
 			topic.Partitions = append(topic.Partitions, l.r)
 		}

@@ -38,8 +38,8 @@ func (c *call) metadata(q *kmsg.MetadataRequest) kmsg.Response {
 	switch {
 	case q.Topics == nil, q.Version == 0 && len(q.Topics) == 0:
 		m.every()
-	default:
-		m.given()
+	case !m.given():
+		return invalidMetadata(q)
 	}
 	r.Topics = m.out
 	if q.IncludeClusterAuthorizedOperations {
@@ -70,13 +70,13 @@ func (m *metadata) describable(topic string) bool {
 }
 
 // given tells of the topics that the request gives: by id if there is any id in it.
-func (m *metadata) given() {
+// It returns false when the version of the request cannot give them so.
+func (m *metadata) given() bool {
 	byID := false
 	for i := range m.request.Topics {
 		q := &m.request.Topics[i]
 		if m.request.Version < 12 && (q.Topic == nil || q.TopicID != TopicID{}) {
-			m.refuseAll()
-			return
+			return false
 		}
 		byID = byID || q.TopicID != TopicID{}
 	}
@@ -93,18 +93,23 @@ func (m *metadata) given() {
 			m.byName(*q.Topic)
 		}
 	}
+	return true
 }
 
-// refuseAll answers to topics that the version of the request cannot give.
-func (m *metadata) refuseAll() {
-	for i := range m.request.Topics {
-		q := &m.request.Topics[i]
+// invalidMetadata answers to topics that the version of the request cannot give.
+func invalidMetadata(q *kmsg.MetadataRequest) kmsg.Response {
+	r := q.ResponseKind().(*kmsg.MetadataResponse)
+	r.ControllerID = -1
+	m := &metadata{request: q}
+	for i := range q.Topics {
 		name := ""
-		if q.Topic != nil {
-			name = *q.Topic
+		if q.Topics[i].Topic != nil {
+			name = *q.Topics[i].Topic
 		}
-		m.refuse(kerr.INVALID_REQUEST, &name, q.TopicID)
+		m.refuse(kerr.INVALID_REQUEST, &name, q.Topics[i].TopicID)
 	}
+	r.Topics = m.out
+	return r
 }
 
 func (m *metadata) refuse(code int16, name *string, id TopicID) {

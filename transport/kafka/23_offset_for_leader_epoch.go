@@ -8,7 +8,8 @@ import (
 
 // OffsetForLeaderEpoch, versions 2 to 4, where a partition is led: the largest epoch with
 // records that is not above the given one, and where it ends. A client whose position is
-// behind that end has read what was never committed (KIP-320). What is not known is -1.
+// behind that end has read what was never committed (KIP-320). An epoch before all that
+// are known ends at the start; one that is not there yet is -1.
 func (c *call) offsetForLeaderEpoch(q *kmsg.OffsetForLeaderEpochRequest) kmsg.Response {
 	r := q.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
 	for i := range q.Topics {
@@ -39,6 +40,10 @@ func (c *call) epochEnd(topic string, q *kmsg.OffsetForLeaderEpochRequestTopicPa
 	if err := at.led(q.CurrentLeaderEpoch); err != nil {
 		return err
 	}
+	if q.LeaderEpoch < 0 || q.LeaderEpoch > at.Epoch {
+		return nil
+	}
+	r.LeaderEpoch, r.EndOffset = q.LeaderEpoch, at.Start // before all that is known
 	if largest, end, ok := p.EpochEnd(q.LeaderEpoch); ok {
 		r.LeaderEpoch, r.EndOffset = largest, end
 	}

@@ -55,7 +55,8 @@ type conn struct {
 
 	ctx     context.Context
 	cancel  context.CancelFunc
-	cursors cursorCache // of fetches
+	cursors cursorCache   // of fetches
+	fetches *fetchSession // nil: there is none
 
 }
 
@@ -97,6 +98,7 @@ func (c *conn) run() {
 	c.abort(err)
 	c.answers.writers.Wait()
 	c.cursors.close()
+	c.fetches.close()
 	if !c.expected(err) {
 		c.logWarn("a client's connection was closed", slog.Any("err", err))
 	}

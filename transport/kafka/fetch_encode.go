@@ -75,23 +75,25 @@ func (f *fetch) encode() net.Buffers {
 	var out net.Buffers
 	var h *hints
 	e.int32(0) // no throttling
-	if f.version >= fetchSession {
+	if f.version >= fetchSessions {
 		e.int16(f.code)
-		e.int32(0) // no session
-	}
-	e.count(len(f.q.Topics))
-	from, next := 0, 0
-	for i := range f.q.Topics {
-		t := &f.q.Topics[i]
-		if f.version >= fetchByID {
-			e.b = append(e.b, t.TopicID[:]...)
-		} else {
-			e.string(t.Topic)
+		id := int32(0)
+		if f.session != nil {
+			id = f.session.id
 		}
-		e.count(len(t.Partitions))
-		for range t.Partitions {
-			p := &f.parts[next]
-			next++
+		e.int32(id)
+	}
+	told := f.told()
+	e.count(len(told))
+	from := 0
+	for _, topic := range told {
+		if f.version >= fetchByID {
+			e.b = append(e.b, topic[0].key.id[:]...)
+		} else {
+			e.string(topic[0].key.topic)
+		}
+		e.count(len(topic))
+		for _, p := range topic {
 			f.encodePart(e, p)
 			if p.bytes > 0 {
 				out = append(append(out, e.b[from:]), p.records...)
@@ -105,22 +107,41 @@ func (f *fetch) encode() net.Buffers {
 	return append(out, e.b[from:])
 }
 
+// told groups the partitions that the answer has by their topics.
+func (f *fetch) told() (topics [][]*fetchPart) {
+	all := make([]*fetchPart, 0, len(f.parts))
+	begin := 0
+	for i := range f.parts {
+		p := &f.parts[i]
+		if p.omitted || f.code != kerr.NONE {
+			continue
+		}
+		if n := len(all); n > begin && (all[n-1].key.topic != p.key.topic || all[n-1].key.id != p.key.id) {
+			topics = append(topics, all[begin:n:n])
+			begin = n
+		}
+		all = append(all, p)
+	}
+	if len(all) > begin {
+		topics = append(topics, all[begin:])
+	}
+	return topics
+}
+
 // encodePart encodes a partition up to its records.
 func (f *fetch) encodePart(e *encoder, p *fetchPart) {
 	at := p.at
-	switch p.code {
-	case kerr.NONE, kerr.OFFSET_OUT_OF_RANGE:
-	default:
+	if p.code != kerr.NONE {
 		at = Offsets{Start: -1, HighWatermark: -1, LastStable: -1}
 	}
-	e.int32(p.q.Partition)
+	e.int32(p.key.number)
 	e.int16(p.code)
 	e.int64(at.HighWatermark)
 	e.int64(at.LastStable)
 	if f.version >= 5 {
 		e.int64(at.Start)
 	}
-	if f.q.IsolationLevel == readCommitted {
+	if f.q.IsolationLevel == readCommitted || p.partition == nil {
 		e.count(0) // aborted transactions
 	} else {
 		e.count(-1)
@@ -140,7 +161,7 @@ func (f *fetch) encodeTags(e *encoder, p *fetchPart, h **hints) {
 	if *h == nil {
 		*h = f.newHints()
 	}
-	node, epoch := (*h).leader(p.topic, p.q.Partition)
+	node, epoch := (*h).leader(p.topic, p.key.number)
 	if node < 0 {
 		e.noTags()
 		return

@@ -30,7 +30,7 @@ func (f *fetch) read() (enough bool) {
 // readPart reads on in one partition as far as it is wanted and fits.
 func (f *fetch) readPart(p *fetchPart) error {
 	p.at = p.partition.Offsets()
-	if err := p.at.fenced(p.q.CurrentLeaderEpoch); err != nil {
+	if err := p.at.fenced(p.epoch); err != nil {
 		return err
 	}
 	switch {
@@ -60,7 +60,7 @@ const (
 
 // readChunk reads one buffer. more is false when no more fits.
 func (f *fetch) readChunk(p *fetchPart) (more bool, err error) {
-	all := min(int(p.q.PartitionMaxBytes)-p.bytes, f.limit-f.bytes)
+	all := min(p.maxBytes-p.bytes, f.limit-f.bytes)
 	if f.bytes > 0 && (all < batch.HeaderSize || f.full) {
 		return false, nil
 	}
@@ -70,7 +70,7 @@ func (f *fetch) readChunk(p *fetchPart) (more bool, err error) {
 		return false, err
 	}
 	if p.cursor == nil {
-		p.cursor = f.conn.cursors.take(p.key(), p.partition)
+		p.cursor = f.conn.cursors.take(p.cursorKey(), p.partition)
 	}
 	records, err := p.cursor.Read(buf[:0], p.next, room)
 	if len(records) == 0 {
@@ -79,7 +79,7 @@ func (f *fetch) readChunk(p *fetchPart) (more bool, err error) {
 	fits := len(records) <= all || f.bytes == 0
 	if err != nil || records == nil || !fits || !f.memory.keep(records, f.bytes == 0) {
 		f.memory.putBack()
-		f.full = f.full || !fits && f.limit-f.bytes < int(p.q.PartitionMaxBytes)
+		f.full = f.full || !fits && f.limit-f.bytes < p.maxBytes
 		return false, err
 	}
 	p.records = append(p.records, records)

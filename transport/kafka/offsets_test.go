@@ -62,21 +62,36 @@ func TestListOffsets(t *testing.T) {
 	})
 }
 
+// A partition that is asked for twice is answered once.
+func TestListOffsetsTwice(t *testing.T) {
+	s := serveAdmin(t, oneTopic(newDataPartition(), newDataPartition()))
+	q := kmsg.NewPtrListOffsetsRequest()
+	ask := func(n int32) kmsg.ListOffsetsRequestTopicPartition {
+		return kmsg.ListOffsetsRequestTopicPartition{Partition: n, Timestamp: -1, CurrentLeaderEpoch: -1}
+	}
+	q.Topics = []kmsg.ListOffsetsRequestTopic{{Topic: "t", Partitions: []kmsg.ListOffsetsRequestTopicPartition{ask(0), ask(1), ask(0)}}}
+	got := askAdmin[*kmsg.ListOffsetsResponse](t, s, q, 6).Topics[0].Partitions
+	if len(got) != 2 || got[0].ErrorCode != kerr.INVALID_REQUEST || got[1].ErrorCode != kerr.NONE {
+		t.Errorf("%+v", got)
+	}
+}
+
 // Where an epoch ends is told where the partition is led.
 func TestOffsetForLeaderEpoch(t *testing.T) {
 	p, moved := newDataPartition(), newDataPartition()
-	moved.at.Leading = false
+	p.at.Start, moved.at.Leading = 4, false
 	s := serveAdmin(t, oneTopic(p, moved))
 	versionsOf(t, kmsg.OffsetForLeaderEpoch, func(t *testing.T, version int16) {
 		q := kmsg.NewPtrOffsetForLeaderEpochRequest()
 		topic := kmsg.OffsetForLeaderEpochRequestTopic{Topic: "t"}
-		for _, x := range [][3]int32{{0, 5, 3}, {0, -1, 0}, {0, 4, 3}, {1, -1, 3}, {2, -1, 3}} {
+		for _, x := range [][3]int32{{0, 5, 3}, {0, -1, 0}, {0, -1, 6}, {0, -1, -1}, {0, 4, 3}, {1, -1, 3}, {2, -1, 3}} {
 			topic.Partitions = append(topic.Partitions, kmsg.OffsetForLeaderEpochRequestTopicPartition{Partition: x[0], CurrentLeaderEpoch: x[1], LeaderEpoch: x[2]})
 		}
 		q.Topics = append(q.Topics, topic)
 		got := askAdmin[*kmsg.OffsetForLeaderEpochResponse](t, s, q, version).Topics[0].Partitions
 		for i, want := range []kmsg.OffsetForLeaderEpochResponseTopicPartition{
-			{Partition: 0, LeaderEpoch: 2, EndOffset: 30}, {Partition: 0, LeaderEpoch: -1, EndOffset: -1},
+			{Partition: 0, LeaderEpoch: 2, EndOffset: 30}, {Partition: 0, LeaderEpoch: 0, EndOffset: 4},
+			{Partition: 0, LeaderEpoch: -1, EndOffset: -1}, {Partition: 0, LeaderEpoch: -1, EndOffset: -1},
 			{Partition: 0, LeaderEpoch: -1, EndOffset: -1, ErrorCode: kerr.FENCED_LEADER_EPOCH},
 			{Partition: 1, LeaderEpoch: -1, EndOffset: -1, ErrorCode: kerr.NOT_LEADER_OR_FOLLOWER},
 			{Partition: 2, LeaderEpoch: -1, EndOffset: -1, ErrorCode: kerr.UNKNOWN_TOPIC_OR_PARTITION},

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -24,8 +25,9 @@ type Server struct {
 	memory       *memory
 	fetchMemory  *semaphore.Weighted
 	fetchBuffers framePool
-	users        *users      // nil without a store
-	authorizer   *authorizer // nil unless access rules count
+	sessionParts atomic.Int64 // partitions that sessions of fetches remember
+	users        *users       // nil without a store
+	authorizer   *authorizer  // nil unless access rules count
 	// clientLines are about what clients do, errorLines about what went wrong here.
 	clientLines, errorLines lineLimiter
 	shedAfter               time.Duration
