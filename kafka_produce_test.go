@@ -123,3 +123,28 @@ func TestKafkaConcurrentProducers(t *testing.T) {
 		t.Errorf("too large a record: %v", err)
 	}
 }
+
+// Whatever a producer waits for, what it has written on its connection it finds there.
+func TestKafkaReadYourWrites(t *testing.T) {
+	log := kafkaLog(t, "mine", 1)
+	client := kafkaClient(t, log, kgo.MaxVersions(kversion.V3_0_0()))
+	node := client.Broker(int(log.config.NodeID))
+	for i := range int64(30) {
+		q := kmsg.NewPtrProduceRequest()
+		q.Acks, q.TimeoutMillis = 1, 30_000
+		q.Topics = []kmsg.ProduceRequestTopic{{Topic: "mine", Partitions: []kmsg.ProduceRequestTopicPartition{{Records: idempotentBatch(-1, -1, -1)}}}}
+		if _, err := node.Request(within(t), q); err != nil {
+			t.Fatal(err)
+		}
+		ask := kmsg.NewPtrListOffsetsRequest()
+		ask.ReplicaID = -1
+		ask.Topics = []kmsg.ListOffsetsRequestTopic{{Topic: "mine", Partitions: []kmsg.ListOffsetsRequestTopicPartition{{Timestamp: -1, CurrentLeaderEpoch: -1}}}}
+		r, err := node.Request(within(t), ask)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.(*kmsg.ListOffsetsResponse).Topics[0].Partitions[0].Offset; got != i+1 {
+			t.Fatalf("the end is %d after %d records", got, i+1)
+		}
+	}
+}

@@ -71,6 +71,11 @@ func (p *Partition) voters() []uint64 {
 	return nil
 }
 
+// Alone says whether this node's copy is all that a record needs to be committed, and that min.insync.replicas asks for no more.
+func (p *Partition) Alone() bool {
+	return len(p.voters()) == 1 && p.settings.Load().MinInsyncReplicas <= 1
+}
+
 func (p *Partition) setVoters(members map[uint64]string) {
 	list := make([]uint64, 0, len(members))
 	for id := range members {

@@ -70,9 +70,23 @@ func (p partition) Check(b batch.Batch) error { return wireError(p.Partition.Che
 
 // Append stores a batch.
 func (p partition) Append(b batch.Batch, acks int16, done func(kafka.Appended)) {
-	p.Partition.Append(b, replication.AppendOptions{Acks: replication.Acks(acks)}, func(r replication.AppendResult) {
+	p.Partition.Append(b, replication.AppendOptions{Acks: p.waitFor(acks)}, func(r replication.AppendResult) {
 		done(kafka.Appended{Offset: r.Offset, Timestamp: r.Timestamp, Err: wireError(r.Err)})
 	})
+}
+
+// waitFor is what an append waits for. Clients find what they have written at once in
+// Kafka, whatever they wait for: so it is waited for here, where that waits for no other
+// node. That of an append without acknowledgement is for the end of the connection that
+// an error means.
+func (p partition) waitFor(acks int16) replication.Acks {
+	switch {
+	case p.Alone():
+		return replication.AcksAll
+	case acks == int16(replication.AcksNone):
+		return replication.AcksLeader
+	}
+	return replication.Acks(acks)
 }
 
 // NewCursor makes a reader.
