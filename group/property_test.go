@@ -16,7 +16,9 @@ func chance(t *rapid.T, n int) bool { return rapid.IntRange(0, 99).Draw(t, "chan
 
 // anything does to a world what can happen to it besides requests.
 func (w *world) anything(t *rapid.T) {
-	switch rapid.IntRange(0, 9).Draw(t, "event") {
+	switch rapid.IntRange(0, 10).Draw(t, "event") {
+	case 10:
+		w.rewrite()
 	case 0, 1, 2:
 		w.pass(time.Duration(rapid.IntRange(1, 4000).Draw(t, "ms")) * time.Millisecond)
 	case 3:

@@ -172,6 +172,9 @@ func (c *Core) applyConsumer(kind int16, record Record) error {
 		g.classic, g.consumer = nil, newConsumerGroup(c.now)
 	}
 	change(g, member)
+	if kind == kindGroupEpoch && len(g.consumer.members) == 0 {
+		g.consumer.emptySince = millis(c.now) // the tombstones before it may have been taken away
+	}
 	return nil
 }
 

@@ -202,6 +202,19 @@ func (w *world) crash() {
 	w.load()
 }
 
+// rewrite writes all groups again, and takes away what the log had before.
+func (w *world) rewrite() {
+	before, names := len(w.log), w.core.Names()
+	for len(names) > 0 {
+		n := (len(names) + 1) / 2
+		w.take(w.core.Rewrite(w.now, names[:n]))
+		names = names[n:]
+	}
+	w.holding = false
+	w.commit(len(w.writes))
+	w.log = w.log[before:]
+}
+
 // stop ends the core in order, and starts another one.
 func (w *world) stop() {
 	w.take(w.core.Stop(kerr.NOT_COORDINATOR))

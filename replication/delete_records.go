@@ -25,6 +25,22 @@ func (c *Controller) DeleteRecords(ctx context.Context, topic string, partition 
 	if p.spec.Internal {
 		return 0, fmt.Errorf("%w: topic %q is internal", ErrInvalidTopic, topic)
 	}
+	return c.deleteBelow(ctx, p, before)
+}
+
+// TrimInternal is DeleteRecords for internal topics, whose owner knows what is needed no more.
+func (c *Controller) TrimInternal(ctx context.Context, topic string, partition int32, before int64) (start int64, err error) {
+	p, err := c.Partition(topic, partition)
+	if err != nil {
+		return 0, err
+	}
+	if !p.spec.Internal || topic == MetadataTopic {
+		return 0, fmt.Errorf("%w: topic %q is not one that is trimmed", ErrInvalidTopic, topic)
+	}
+	return c.deleteBelow(ctx, p, before)
+}
+
+func (c *Controller) deleteBelow(ctx context.Context, p *Partition, before int64) (start int64, err error) {
 	if p.Epoch() == 0 {
 		return 0, p.notLeading()
 	}
@@ -43,11 +59,11 @@ func (c *Controller) DeleteRecords(ctx context.Context, topic string, partition 
 			return 0, fmt.Errorf("%w: %s", ErrFailed, p.name())
 		}
 	}
-	q := deleteRecordsRequest{hex.EncodeToString(p.spec.TopicID[:]), partition, before}
+	q := deleteRecordsRequest{hex.EncodeToString(p.spec.TopicID[:]), p.spec.Partition, before}
 	if _, err := askAgain(ctx, c, "delete-records", q, (*Controller).deleteRecords); err != nil {
 		return 0, err
 	}
-	p.setFloor(c.deletedBelow(shardRef{p.spec.TopicID, partition}))
+	p.setFloor(c.deletedBelow(shardRef{p.spec.TopicID, p.spec.Partition}))
 	return p.StartOffset(), nil
 }
 

@@ -58,7 +58,7 @@ func newGroups(o *Options) (*groups, error) {
 		return nil, fmt.Errorf("broker: Options.OffsetsPartitions is %d: 1 to %d are possible", o.OffsetsPartitions, replication.MaxPartitions)
 	}
 	g := &groups{controller: o.Node.Controller, partitions: o.OffsetsPartitions}
-	g.env = &environment{options: o.Groups, now: time.Now, logger: o.Logger, topics: newTopicsView(o.Node.Controller)}
+	g.env = &environment{options: o.Groups, now: time.Now, logger: o.Logger, topics: newTopicsView(o.Node.Controller), tidyMin: tidyMin, tidyInterval: tidyInterval}
 	g.mu.coordinators = map[int32]*seat{}
 	g.life, g.endLife = context.WithCancel(context.Background())
 	g.running.Go(g.watch)
@@ -133,7 +133,7 @@ func (g *groups) match() {
 func (g *groups) start(n int32, p *replication.Partition) *seat {
 	ctx, cancel := context.WithCancel(g.life)
 	ended := make(chan struct{})
-	s := &seat{coordinator: newCoordinator(g.env, n, replica{p}), replica: p, stop: func() { cancel(); <-ended }}
+	s := &seat{coordinator: newCoordinator(g.env, n, replica{p, g.controller}), replica: p, stop: func() { cancel(); <-ended }}
 	g.running.Go(func() {
 		defer close(ended)
 		s.serve(ctx)

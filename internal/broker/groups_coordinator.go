@@ -38,6 +38,9 @@ type environment struct {
 	now     func() time.Time
 	logger  *slog.Logger
 	topics  *topicsView
+
+	tidyMin      int64 // records of a log that is not rewritten yet
+	tidyInterval time.Duration
 }
 
 // coordinator answers for the groups of one partition of OffsetsTopic while this node

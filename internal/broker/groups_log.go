@@ -23,6 +23,8 @@ type offsetsLog interface {
 	Notify(ch chan<- struct{}) (cancel func())
 	// Append stores a batch. done is called once, and must not block.
 	Append(b batch.Batch, o replication.AppendOptions, done func(replication.AppendResult))
+	// Trim takes away what is before an offset.
+	Trim(ctx context.Context, before int64) error
 	// Suspect is told of what cannot be read.
 	Suspect(offset int64)
 }
@@ -34,7 +36,16 @@ type offsetsCursor interface {
 }
 
 // replica is a replication.Partition as an offsetsLog.
-type replica struct{ *replication.Partition }
+type replica struct {
+	*replication.Partition
+	controller *replication.Controller
+}
+
+// Trim takes away what is before an offset.
+func (r replica) Trim(ctx context.Context, before int64) error {
+	_, err := r.controller.TrimInternal(ctx, OffsetsTopic, r.Spec().Partition, before)
+	return err
+}
 
 // NewCursor makes a reader.
 func (r replica) NewCursor() offsetsCursor { return r.Partition.NewCursor() }

@@ -22,6 +22,7 @@ type testLog struct {
 	mu        sync.Mutex
 	epoch     int32
 	batches   []batch.Batch
+	start     int64
 	end       int64
 	appends   int               // that were asked for
 	fault     func(n int) error // of the n-th append, from 0; nil: none
@@ -42,7 +43,18 @@ func (l *testLog) Epoch() int32 {
 	return l.epoch
 }
 
-func (l *testLog) StartOffset() int64 { return 0 }
+func (l *testLog) StartOffset() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.start
+}
+
+func (l *testLog) Trim(_ context.Context, before int64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.start = max(l.start, before)
+	return nil
+}
 
 func (l *testLog) HighWatermark() int64 {
 	l.mu.Lock()
@@ -182,7 +194,7 @@ func newCoordinatorRig(t testing.TB, log *testLog, topics *testTopics) *coordina
 		topics = &testTopics{changed: make(chan struct{})}
 		topics.set(testTopic("t", 1, 8))
 	}
-	env := &environment{now: time.Now, logger: slog.New(slog.DiscardHandler), topics: newTopicsView(topics),
+	env := &environment{now: time.Now, logger: slog.New(slog.DiscardHandler), topics: newTopicsView(topics), tidyMin: 200, tidyInterval: time.Millisecond,
 		options: group.Options{NewID: randomID, InitialRebalanceDelay: -1}}
 	r := &coordinatorRig{coordinator: newCoordinator(env, 0, log), t: t, log: log, topics: topics}
 	ctx, cancel := context.WithCancel(context.Background())

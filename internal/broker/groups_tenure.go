@@ -44,6 +44,7 @@ type tenure struct {
 	flights []*flight
 	busy    time.Time // since when the partition has had no room; zero: it has
 	builder batch.Builder
+	tidy    tidying
 }
 
 // flight is a batch that was appended.
@@ -79,6 +80,7 @@ func (t *tenure) run(ctx context.Context) error {
 		}
 	}
 	t.end(ctx, err)
+	t.tidy.stop()
 	return err
 }
 
@@ -119,6 +121,7 @@ func (t *tenure) turn(ctx context.Context) error {
 		}
 		t.handle(a)
 	}
+	t.tidyUp(ctx)
 	return t.flush()
 }
 
@@ -298,6 +301,7 @@ func (t *tenure) settle() error {
 	if t.purge != 0 && t.purge <= seq {
 		t.base, t.drawn, t.purge = t.drawn, nil, 0
 	}
+	t.tidy.committed = seq
 	t.take(t.core.Committed(seq))
 	return nil
 }
