@@ -96,6 +96,33 @@ func TestDeleteRecords(t *testing.T) {
 	}
 }
 
+// Internal topics are trimmed by who knows what they need, and no others in that way.
+func TestTrimInternal(t *testing.T) {
+	k := openCluster(t, vfs.NewMem())
+	defer func() { k.close() }()
+	ctx := testContext(t)
+	k.create("t", 1, nil)
+	if _, err := k.c.EnsureInternal(ctx, OffsetsTopic, 1); err != nil {
+		t.Fatal(err)
+	}
+	p := k.partition(OffsetsTopic, 0)
+	for i := range 3 {
+		if r := appendBatch(t, p, textBatch(t, fmt.Sprint("v", i)), AcksAll); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	for _, topic := range []string{"t", MetadataTopic} {
+		if _, err := k.c.TrimInternal(ctx, topic, 0, 0); !errors.Is(err, ErrInvalidTopic) {
+			t.Errorf("trimming %s: %v", topic, err)
+		}
+	}
+	if at, err := k.c.TrimInternal(ctx, OffsetsTopic, 0, 2); at != 2 || err != nil {
+		t.Errorf("trimmed to %d, %v", at, err)
+	}
+	k.reopen()
+	begins(t, k.partition(OffsetsTopic, 0), 2, "v2")
+}
+
 // All replicas begin where the records that were deleted end: who follows, who leads next, and one that comes later.
 func TestDeleteRecordsOfMany(t *testing.T) {
 	t.Parallel() // it waits, mostly

@@ -194,7 +194,7 @@ func newCoordinatorRig(t testing.TB, log *testLog, topics *testTopics) *coordina
 		topics = &testTopics{changed: make(chan struct{})}
 		topics.set(testTopic("t", 1, 8))
 	}
-	env := &environment{now: time.Now, logger: slog.New(slog.DiscardHandler), topics: newTopicsView(topics), tidyMin: 200, tidyInterval: time.Millisecond,
+	env := &environment{now: time.Now, logger: slog.New(slog.DiscardHandler), topics: newTopicsView(topics), tidyMin: 200, tidyInterval: time.Nanosecond,
 		options: group.Options{NewID: randomID, InitialRebalanceDelay: -1}}
 	r := &coordinatorRig{coordinator: newCoordinator(env, 0, log), t: t, log: log, topics: topics}
 	ctx, cancel := context.WithCancel(context.Background())
