@@ -66,6 +66,7 @@ func sessionAPIs() []api {
 		serve(kmsg.CreateACLs, 0, 3, (*call).createACLs),
 		serve(kmsg.DeleteACLs, 0, 3, (*call).deleteACLs),
 		serve(kmsg.SASLAuthenticate, 0, 2, (*call).saslAuthenticate).beforeAuth(),
+		serve(kmsg.DescribeClientQuotas, 0, 1, (*call).describeClientQuotas),
 		serve(kmsg.DescribeUserSCRAMCredentials, 0, 0, (*call).describeUserScramCredentials),
 		serve(kmsg.AlterUserSCRAMCredentials, 0, 0, (*call).alterUserScramCredentials),
 	}

@@ -430,3 +430,21 @@ func FuzzSaslToken(f *testing.F) {
 		}
 	})
 }
+
+// There are no quotas, which is not the same as no answer.
+func TestDescribeClientQuotas(t *testing.T) {
+	r := newConnRig(t, func(o *Options) { o.Authorize, o.SuperUsers = true, []string{userPrefix + "ann"} })
+	r.Serve()
+	for version := range int16(2) {
+		if a := ask[*kmsg.DescribeClientQuotasResponse](r.dial(), kmsg.NewPtrDescribeClientQuotasRequest(), version); a.ErrorCode != kerr.CLUSTER_AUTHORIZATION_FAILED {
+			t.Errorf("version %d without leave: code %d", version, a.ErrorCode)
+		}
+	}
+	r = newConnRig(t)
+	r.Serve()
+	for version := range int16(2) {
+		if a := ask[*kmsg.DescribeClientQuotasResponse](r.dial(), kmsg.NewPtrDescribeClientQuotasRequest(), version); a.ErrorCode != 0 || a.Entries == nil || len(a.Entries) > 0 {
+			t.Errorf("version %d: %+v", version, a)
+		}
+	}
+}
