@@ -228,6 +228,7 @@ func TestSaslOrder(t *testing.T) {
 			}
 		})
 	}
+	r.lines.await(t, "a request of 65537 bytes: 8 to 65536 are possible")
 }
 
 // Where that is asked for a client proves again who it is, and cannot become another.
