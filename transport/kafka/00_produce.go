@@ -26,6 +26,10 @@ const (
 // busyTimeout bounds how long an append waits for room where the request does not.
 const busyTimeout = 30 * time.Second
 
+// ackTimeoutMin is how long replicas are waited for at least: a client that gives no time
+// expects what is there at once in Kafka, which does not wait for a disk.
+const ackTimeoutMin = time.Second
+
 // What a producer wants to wait for.
 const (
 	acksAll  = -1
@@ -107,7 +111,7 @@ func (p *produce) all(err error) {
 func (p *produce) append() (deadline time.Time) {
 	deadline = time.Now().Add(busyTimeout)
 	if p.q.Acks == acksAll {
-		deadline = time.Now().Add(time.Duration(max(p.q.TimeoutMillis, 0)) * time.Millisecond)
+		deadline = time.Now().Add(max(time.Duration(p.q.TimeoutMillis)*time.Millisecond, ackTimeoutMin))
 	}
 	for i := range p.q.Topics {
 		t := &p.q.Topics[i]

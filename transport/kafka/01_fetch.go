@@ -13,7 +13,6 @@ const (
 	fetchMin      = 4
 	fetchMax      = 17
 	fetchSessions = 7  // the first version with sessions
-	fetchZstd     = 10 // the first version whose clients know zstd
 	fetchFollower = 11 // the first version whose clients read from followers
 	fetchFlexible = 12 // the first version that has tags, and tells who leads
 	fetchByID     = 13 // topics are given by id
@@ -62,6 +61,7 @@ type fetchWant struct {
 	key      fetchKey
 	offset   int64
 	epoch    int32 // that it knows, or -1
+	last     int32 // epoch of the last record that it has, or -1
 	maxBytes int
 }
 
@@ -78,6 +78,15 @@ type fetchPart struct {
 	records   [][]byte
 	bytes     int  // of records
 	omitted   bool // the client knows all of it
+	diverging divergence
+}
+
+// divergence tells a client whose last record is not in the log where the log goes on
+// with it, if ok.
+type divergence struct {
+	ok    bool
+	epoch int32
+	end   int64
 }
 
 // begin finds out what is to be read: what the request names, or what the session does.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/billetlog/billet/internal/batch"
 	"github.com/billetlog/billet/internal/kerr"
 )
 
@@ -174,16 +173,21 @@ func TestFetchPreferredReplica(t *testing.T) {
 	}
 }
 
-// Clients that do not know zstd get none.
-func TestFetchZstd(t *testing.T) {
-	p := newDataPartition()
+// A client whose last record is of an epoch that ended before is told where.
+func TestFetchDiverging(t *testing.T) {
+	p := newDataPartition() // of which epoch n+1 ends at 10n, with records of epoch n
 	p.add(dataBatch(t, 0, 1, 100))
-	p.batches[0][batch.AttributesOffset+1] = byte(batch.Zstd)
+	p.at.End, p.at.HighWatermark = 40, 40
 	s := serveAdmin(t, oneTopic(p))
-	for version, want := range map[int16]int16{9: kerr.UNSUPPORTED_COMPRESSION_TYPE, 10: kerr.NONE} {
-		got := askAdmin[*kmsg.FetchResponse](t, s, fetchRequest(1), version).Topics[0].Partitions[0]
-		if got.ErrorCode != want || (len(got.RecordBatches) == 0) != (want != 0) {
-			t.Errorf("version %d: %+v", version, got)
+	for _, c := range []struct {
+		last, code int16
+		diverges   bool
+	}{{-1, kerr.NONE, false}, {3, kerr.NONE, true}, {6, kerr.OFFSET_OUT_OF_RANGE, false}} {
+		q := fetchRequest(1)
+		q.Topics[0].Partitions[0].LastFetchedEpoch = int32(c.last)
+		got := askAdmin[*kmsg.FetchResponse](t, s, q, 12).Topics[0].Partitions[0]
+		if got.ErrorCode != c.code || (got.DivergingEpoch.Epoch == 2 && got.DivergingEpoch.EndOffset == 30) != c.diverges || (len(got.RecordBatches) > 0) != (c.last == -1) {
+			t.Errorf("last epoch %d: %+v", c.last, got)
 		}
 	}
 }

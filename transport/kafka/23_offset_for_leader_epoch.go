@@ -40,12 +40,6 @@ func (c *call) epochEnd(topic string, q *kmsg.OffsetForLeaderEpochRequestTopicPa
 	if err := at.led(q.CurrentLeaderEpoch); err != nil {
 		return err
 	}
-	if q.LeaderEpoch < 0 || q.LeaderEpoch > at.Epoch {
-		return nil
-	}
-	r.LeaderEpoch, r.EndOffset = q.LeaderEpoch, at.Start // before all that is known
-	if largest, end, ok := p.EpochEnd(q.LeaderEpoch); ok {
-		r.LeaderEpoch, r.EndOffset = largest, end
-	}
+	r.LeaderEpoch, r.EndOffset = epochEnd(p, &at, q.LeaderEpoch)
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 // The tags of a partition and of the whole answer.
 const (
+	tagDiverging     = 0
 	tagCurrentLeader = 1
 	tagNodes         = 0
 )
@@ -152,8 +153,18 @@ func (f *fetch) encodePart(e *encoder, p *fetchPart) {
 	e.count(p.bytes) // null is what clients do not take
 }
 
-// encodeTags tells who leads a partition that is not led here as the client thinks.
+// encodeTags tells where a client's log diverges, or who leads a partition that is not
+// led here as it thinks.
 func (f *fetch) encodeTags(e *encoder, p *fetchPart, h **hints) {
+	if p.diverging.ok && e.flexible {
+		e.uvarint(1)
+		e.uvarint(tagDiverging)
+		e.uvarint(4 + 8 + 1)
+		e.int32(p.diverging.epoch)
+		e.int64(p.diverging.end)
+		e.noTags()
+		return
+	}
 	if p.code != kerr.NOT_LEADER_OR_FOLLOWER && p.code != kerr.FENCED_LEADER_EPOCH || !e.flexible {
 		e.noTags()
 		return

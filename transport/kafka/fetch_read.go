@@ -20,7 +20,7 @@ func (f *fetch) read() (enough bool) {
 		if p.code != kerr.NONE {
 			p.records, p.bytes = nil, 0
 		}
-		if p.code != kerr.NONE || p.preferred >= 0 {
+		if p.code != kerr.NONE || p.preferred >= 0 || p.diverging.ok {
 			enough = true
 		}
 	}
@@ -36,7 +36,9 @@ func (f *fetch) readPart(p *fetchPart) error {
 	switch {
 	case !p.at.Leading && f.version < fetchFollower:
 		return kerr.Errorf(kerr.NOT_LEADER_OR_FOLLOWER, "this node does not lead the partition")
-	case p.next < p.at.Start, p.next > p.at.End:
+	case p.last >= 0 && p.at.Leading && f.diverges(p):
+		return nil
+	case p.next < p.at.Start, p.next > p.at.End, p.last > p.at.Epoch && p.at.Leading:
 		return kerr.Errorf(kerr.OFFSET_OUT_OF_RANGE, "offset %d: there are %d to %d", p.next, p.at.Start, p.at.End)
 	case f.q.Rack != "" && p.at.Leading && p.bytes == 0:
 		if p.preferred = p.partition.PreferredReplica(f.q.Rack); p.preferred >= 0 {
@@ -85,7 +87,14 @@ func (f *fetch) readChunk(p *fetchPart) (more bool, err error) {
 	p.records = append(p.records, records)
 	p.bytes += len(records)
 	f.bytes += len(records)
-	return room < all, p.advance(records, f.version)
+	return room < all, p.advance(records)
+}
+
+// diverges says whether the last record that the client has is not that of the log.
+func (f *fetch) diverges(p *fetchPart) bool {
+	epoch, end := epochEnd(p.partition, &p.at, p.last)
+	p.diverging = divergence{ok: epoch >= 0 && (epoch < p.last || end < p.offset), epoch: epoch, end: end}
+	return p.diverging.ok
 }
 
 // chunk is how much to read at a time: what there is, as far as the size of all records
@@ -101,14 +110,11 @@ func (p *fetchPart) chunk() int {
 }
 
 // advance goes behind the batches that were read.
-func (p *fetchPart) advance(records []byte, version int16) error {
+func (p *fetchPart) advance(records []byte) error {
 	for len(records) > 0 {
 		b, rest, err := batch.Split(records, 0)
 		if err != nil {
 			return kerr.Errorf(kerr.CORRUPT_MESSAGE, "%v", err)
-		}
-		if version < fetchZstd && b.Codec() == batch.Zstd {
-			return kerr.Errorf(kerr.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version %d of the request", fetchZstd)
 		}
 		p.next, records = b.NextOffset(), rest
 	}

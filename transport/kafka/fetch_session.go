@@ -131,7 +131,7 @@ func (p *sessionPart) tell(r *fetchPart) (needed bool) {
 		p.highWatermark, p.start = forgotten, forgotten
 		return true
 	}
-	needed = r.bytes > 0 || r.preferred >= 0 || p.highWatermark != r.at.HighWatermark || p.start != r.at.Start
+	needed = r.bytes > 0 || r.preferred >= 0 || r.diverging.ok || p.highWatermark != r.at.HighWatermark || p.start != r.at.Start
 	p.highWatermark, p.start = r.at.HighWatermark, r.at.Start
 	return needed
 }
@@ -163,7 +163,7 @@ func wantsOf(q *kmsg.FetchRequest) []fetchWant {
 		for j := range t.Partitions {
 			p := &t.Partitions[j]
 			out = append(out, fetchWant{
-				key: keyOf(q.Version, t.Topic, t.TopicID, p.Partition), offset: p.FetchOffset, epoch: p.CurrentLeaderEpoch, maxBytes: int(p.PartitionMaxBytes),
+				key: keyOf(q.Version, t.Topic, t.TopicID, p.Partition), offset: p.FetchOffset, epoch: p.CurrentLeaderEpoch, last: p.LastFetchedEpoch, maxBytes: int(p.PartitionMaxBytes),
 			})
 		}
 	}

@@ -47,6 +47,8 @@ func plausible(b batch.Batch) error {
 		return kerr.Errorf(kerr.INVALID_RECORD, "%d records with last offset delta %d", count, last)
 	case b.BaseOffset() != 0:
 		return kerr.Errorf(kerr.INVALID_RECORD, "base offset %d: a producer's batches begin with 0", b.BaseOffset())
+	case b.ProducerID() >= 0 && b.ProducerEpoch() < 0:
+		return kerr.Errorf(kerr.INVALID_PRODUCER_EPOCH, "producer %d has epoch %d", b.ProducerID(), b.ProducerEpoch())
 	case b.IsControl():
 		return kerr.Errorf(kerr.INVALID_RECORD, "clients do not write control records")
 	case b.TimestampType() == batch.LogAppendTime:
