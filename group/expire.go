@@ -103,7 +103,8 @@ func (g *group) subscribesTo(topics *Topics, topic string) bool {
 	return false
 }
 
-// TopicsDeleted removes the offsets of topics that exist no more.
+// TopicsDeleted removes the offsets of topics that exist no more. Where there is another
+// topic of the name already its own stay.
 func (c *Core) TopicsDeleted(now time.Time, names []string) Effects {
 	c.begin(now)
 	for _, id := range sortedKeys(c.groups) {
@@ -111,9 +112,11 @@ func (c *Core) TopicsDeleted(now time.Time, names []string) Effects {
 		var records []Record
 		for _, name := range names {
 			for _, p := range sortedKeys(g.offsets[name]) {
-				records = append(records, Record{Key: offsetKey(id, name, p)})
+				if t := c.topics.byName[name]; t == nil || g.offsets[name][p].topic != t.ID {
+					g.offsets.remove(name, p)
+					records = append(records, Record{Key: offsetKey(id, name, p)})
+				}
 			}
-			delete(g.offsets, name)
 		}
 		c.write(g, records...)
 	}

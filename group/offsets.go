@@ -18,6 +18,7 @@ type commit struct {
 	metadata    string
 	at          time.Time
 	expires     time.Time // zero unless an old client said when
+	topic       TopicID   // zero when it was not known
 }
 
 func (o offsets) put(topic string, partition int32, one commit) {
@@ -32,6 +33,24 @@ func (o offsets) remove(topic string, partition int32) {
 	if len(o[topic]) == 0 {
 		delete(o, topic)
 	}
+}
+
+// isForeign says whether an offset is of another topic than the one that has the name
+// now. One of the two was deleted: which one, a node that learns of it late cannot tell,
+// so the offset stays in the log.
+func (c *Core) isForeign(name string, one commit) bool {
+	t := c.topics.byName[name]
+	return t != nil && one.topic != TopicID{} && one.topic != t.ID
+}
+
+// committedIn are the partitions of a topic that a group has committed offsets of.
+func (c *Core) committedIn(g *group, name string) (partitions []int32) {
+	for _, p := range sortedKeys(g.offsets[name]) {
+		if !c.isForeign(name, g.offsets[name][p]) {
+			partitions = append(partitions, p)
+		}
+	}
+	return partitions
 }
 
 // offsetCommit takes offsets of members, of consumers that manage themselves, and of
@@ -83,9 +102,13 @@ func (c *Core) offsetCommit(r *Request, body *kmsg.OffsetCommitRequest) {
 
 func (c *Core) commitTopic(g *group, body *kmsg.OffsetCommitRequest, topic *kmsg.OffsetCommitRequestTopic, result *kmsg.OffsetCommitResponseTopic) {
 	name, known := c.topicName(topic.Topic, topic.TopicID, body.Version >= 10)
+	var id TopicID
+	if t := c.topics.byName[name]; t != nil {
+		id = t.ID
+	}
 	for i := range topic.Partitions {
 		p := &topic.Partitions[i]
-		one := commit{offset: p.Offset, leaderEpoch: -1, at: millis(c.now)}
+		one := commit{offset: p.Offset, leaderEpoch: -1, at: millis(c.now), topic: id}
 		if body.Version >= 6 {
 			one.leaderEpoch = p.LeaderEpoch
 		}
@@ -166,11 +189,13 @@ func (c *Core) offsetFetch(r *Request, body *kmsg.OffsetFetchRequest) {
 		return
 	}
 	for i := range body.Topics {
-		response.Topics = append(response.Topics, fetchTopicOld(g.offsets, body.Topics[i].Topic, body.Topics[i].Partitions))
+		response.Topics = append(response.Topics, c.fetchTopicOld(g, body.Topics[i].Topic, body.Topics[i].Partitions))
 	}
 	if body.Topics == nil && body.Version >= 2 {
 		for _, name := range sortedKeys(g.offsets) {
-			response.Topics = append(response.Topics, fetchTopicOld(g.offsets, name, sortedKeys(g.offsets[name])))
+			if partitions := c.committedIn(g, name); len(partitions) > 0 {
+				response.Topics = append(response.Topics, c.fetchTopicOld(g, name, partitions))
+			}
 		}
 	}
 	c.respond(g, r, response)
@@ -199,7 +224,7 @@ func (c *Core) fetchGroup(asked *kmsg.OffsetFetchRequestGroup, version int16) km
 	}
 	for i := range asked.Topics {
 		name, known := c.topicName(asked.Topics[i].Topic, asked.Topics[i].TopicID, version >= 10)
-		topic := fetchTopic(g.offsets, name, asked.Topics[i].Partitions)
+		topic := c.fetchTopic(g, name, asked.Topics[i].Partitions)
 		topic.TopicID = asked.Topics[i].TopicID
 		for j := range topic.Partitions {
 			if !known {
@@ -212,7 +237,11 @@ func (c *Core) fetchGroup(asked *kmsg.OffsetFetchRequestGroup, version int16) km
 		return result
 	}
 	for _, name := range sortedKeys(g.offsets) {
-		topic := fetchTopic(g.offsets, name, sortedKeys(g.offsets[name]))
+		partitions := c.committedIn(g, name)
+		if len(partitions) == 0 {
+			continue
+		}
+		topic := c.fetchTopic(g, name, partitions)
 		if t := c.topics.byName[name]; t != nil {
 			topic.TopicID = t.ID
 		} else if version >= 10 {
@@ -223,13 +252,13 @@ func (c *Core) fetchGroup(asked *kmsg.OffsetFetchRequestGroup, version int16) km
 	return result
 }
 
-func fetchTopic(o offsets, name string, partitions []int32) kmsg.OffsetFetchResponseGroupTopic {
+func (c *Core) fetchTopic(g *group, name string, partitions []int32) kmsg.OffsetFetchResponseGroupTopic {
 	topic := kmsg.NewOffsetFetchResponseGroupTopic()
 	topic.Topic = name
 	for _, p := range partitions {
 		one := kmsg.NewOffsetFetchResponseGroupTopicPartition()
 		one.Partition, one.Offset, one.LeaderEpoch, one.Metadata = p, -1, -1, kmsg.StringPtr("")
-		if at, ok := o[name][p]; ok {
+		if at, ok := g.offsets[name][p]; ok && !c.isForeign(name, at) {
 			one.Offset, one.LeaderEpoch, one.Metadata = at.offset, at.leaderEpoch, kmsg.StringPtr(at.metadata)
 		}
 		topic.Partitions = append(topic.Partitions, one)
@@ -237,10 +266,10 @@ func fetchTopic(o offsets, name string, partitions []int32) kmsg.OffsetFetchResp
 	return topic
 }
 
-func fetchTopicOld(o offsets, name string, partitions []int32) kmsg.OffsetFetchResponseTopic {
+func (c *Core) fetchTopicOld(g *group, name string, partitions []int32) kmsg.OffsetFetchResponseTopic {
 	old := kmsg.NewOffsetFetchResponseTopic()
 	old.Topic = name
-	for _, p := range fetchTopic(o, name, partitions).Partitions {
+	for _, p := range c.fetchTopic(g, name, partitions).Partitions {
 		one := kmsg.NewOffsetFetchResponseTopicPartition()
 		one.Partition, one.Offset, one.LeaderEpoch, one.Metadata = p.Partition, p.Offset, p.LeaderEpoch, p.Metadata
 		old.Partitions = append(old.Partitions, one)

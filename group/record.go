@@ -42,6 +42,7 @@ func areNames(names ...*string) bool {
 const (
 	groupMetadataVersion = 3
 	offsetVersion        = 3
+	offsetTopicVersion   = 4 // the first one that says of which topic it is
 	offsetExpiryVersion  = 1 // the only one that says when an offset expires
 )
 
@@ -54,6 +55,9 @@ func commitRecord(group, topic string, partition int32, one commit) Record {
 	v := kmsg.NewOffsetCommitValue()
 	v.Version = offsetVersion
 	v.Offset, v.LeaderEpoch, v.Metadata, v.CommitTimestamp = one.offset, one.leaderEpoch, one.metadata, one.at.UnixMilli()
+	if one.topic != (TopicID{}) {
+		v.Version, v.TopicID = offsetTopicVersion, one.topic
+	}
 	if !one.expires.IsZero() {
 		v.Version, v.ExpireTimestamp = offsetExpiryVersion, one.expires.UnixMilli()
 	}

@@ -32,6 +32,8 @@ func TestRecordsAreFrozen(t *testing.T) {
 			" 02 " + id("u") + " 02 00000001 01 00 05 02 00000001 00"},
 		{"offset", commitRecord("g", "t", 3, commit{offset: 5, leaderEpoch: 2, metadata: "n", at: time.UnixMilli(9)}),
 			"0001 0001 67 0001 74 00000003", "0003 0000000000000005 00000002 0001 6e 0000000000000009"},
+		{"offset of a topic", commitRecord("g", "t", 3, commit{offset: 5, leaderEpoch: 2, metadata: "n", at: time.UnixMilli(9), topic: topicID("t")}),
+			"0001 0001 67 0001 74 00000003", "0004 0000000000000005 00000002 02 6e 0000000000000009 01 00 10" + id("t")},
 		{"offset that expires", commitRecord("g", "t", 3, commit{offset: 5, metadata: "n", at: time.UnixMilli(9), expires: time.UnixMilli(10)}),
 			"0001 0001 67 0001 74 00000003", "0001 0000000000000005 0001 6e 0000000000000009 000000000000000a"},
 	} {

@@ -58,7 +58,7 @@ func (c *Core) applyOffset(record Record) error {
 	if err := value.ReadFrom(record.Value); err != nil {
 		return err
 	}
-	one := commit{offset: value.Offset, leaderEpoch: -1, metadata: value.Metadata, at: time.UnixMilli(value.CommitTimestamp)}
+	one := commit{offset: value.Offset, leaderEpoch: -1, metadata: value.Metadata, at: time.UnixMilli(value.CommitTimestamp), topic: value.TopicID}
 	if value.Version >= 3 {
 		one.leaderEpoch = value.LeaderEpoch
 	}

@@ -33,7 +33,7 @@ func (c *Core) Look(groupsMax, offsetsMax int) (list []Status, groups, members i
 			if offsetsMax < 0 {
 				return list, len(c.groups), members
 			}
-			for _, p := range sortedKeys(g.offsets[topic]) {
+			for _, p := range c.committedIn(g, topic) {
 				s.Offsets = append(s.Offsets, CommittedOffset{topic, p, g.offsets[topic][p].offset})
 			}
 		}

@@ -175,6 +175,35 @@ func TestGroupsTopicsDeleted(t *testing.T) {
 	}
 }
 
+// Offsets of a topic that was deleted while nobody coordinated are not those of the next
+// topic of its name, and what that has stays when it is looked for late.
+func TestGroupsTopicDeletedUnseen(t *testing.T) {
+	log, topics := newTestLog(), &testTopics{changed: make(chan struct{})}
+	topics.set(testTopic("t", 1, 1), testTopic("other", 2, 1))
+	r := newCoordinatorRig(t, log, topics)
+	r.insist(commitRequest("g", "t", 0, 7))
+	r.insist(commitRequest("g", "other", 0, 7))
+	r.stop()
+	topics.set(testTopic("t", 3, 1), testTopic("other", 2, 1))
+	r = newCoordinatorRig(t, log, topics)
+	if got, other := r.offset("g", "t", 0), r.offset("g", "other", 0); got != -1 || other != 7 {
+		t.Errorf("the group begins at %d of a new topic and at %d of an old one", got, other)
+	}
+	r.insist(commitRequest("g", "t", 0, 1))
+	r.stop()
+	topics.set(testTopic("t", 1, 1), testTopic("other", 2, 1)) // as a node has it that is behind
+	r = newCoordinatorRig(t, log, topics)
+	if got := r.offset("g", "t", 0); got != -1 {
+		t.Errorf("the group has %d of the old topic", got)
+	}
+	topics.set(testTopic("t", 3, 1), testTopic("other", 2, 1))
+	r.signal()
+	if got := r.offset("g", "t", 0); got != 1 {
+		t.Errorf("the group has %d of the new topic, committed is 1", got)
+	}
+	r.stop()
+}
+
 // What was decided in one epoch is not written in another, whenever that begins.
 func TestGroupsEpochBetween(t *testing.T) {
 	log := newTestLog()
