@@ -19,7 +19,7 @@ const (
 
 // TestChild is no test: it is what child processes of other tests run.
 func TestChild(t *testing.T) {
-	run := map[string]func(dir, round string){"hold": childHold, "node": childNode, "produce": childProduce, "topics": childTopics, "kafka": childKafka}[os.Getenv(childEnv)]
+	run := map[string]func(dir, round string){"hold": childHold, "node": childNode, "produce": childProduce, "topics": childTopics, "kafka": childKafka, "wire": childWire}[os.Getenv(childEnv)]
 	if run == nil {
 		t.Skip("runs as a child of other tests")
 	}

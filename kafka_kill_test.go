@@ -1,0 +1,250 @@
+package billet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// wireGroups are the groups that Kafka clients form, with what their members are told.
+var wireGroups = []struct {
+	name string
+	opts []kgo.Opt
+}{
+	{"classic", []kgo.Opt{kgo.Balancers(kgo.CooperativeStickyBalancer())}},
+	{"consumer", []kgo.Opt{kgo.ServerSideBalancer(), kgo.Balancers(kgo.StickyBalancer())}},
+}
+
+// wireLoad are the clients of a rig at work.
+type wireLoad struct {
+	*wireRig
+	members []*wireClient
+	names   []string // of the groups
+	unwatch func()
+}
+
+func startWireLoad(r *wireRig) *wireLoad {
+	l := &wireLoad{wireRig: r}
+	r.produce("once")
+	r.produce("plain", kgo.DisableIdempotentWrite(), kgo.MaxProduceRequestsInflightPerBroker(1))
+	for _, g := range wireGroups {
+		for n := range 2 {
+			l.members = append(l.members, r.member(g.name, n, g.opts...))
+		}
+		l.names = append(l.names, g.name)
+	}
+	if r.local {
+		l.names = append(l.names, wireLocal)
+	}
+	l.stable(l.members...)
+	l.settle(l.names...)
+	l.unwatch = r.watch(l.names...)
+	return l
+}
+
+// strike does something to a node while clients work, has it come back, and waits until
+// all is well. Members of stable groups notice nothing.
+func (l *wireLoad) strike(what string, id int32, do, undo func(id int32)) {
+	l.t.Helper()
+	before := moved(l.members)
+	l.note("--- %s, node %d", what, id)
+	pauseFor(l.t.Context(), 300*time.Millisecond)
+	do(id)
+	pauseFor(l.t.Context(), time.Second)
+	l.settle(l.names...)
+	undo(id)
+	pauseFor(l.t.Context(), 500*time.Millisecond)
+	l.settle(l.names...)
+	if n := moved(l.members) - before; n != 0 && !l.silent {
+		l.fail("%s: members of Kafka's groups got or lost %d partitions", what, n)
+	}
+	l.whole(wireTopic, wireNodes)
+	l.whole("__consumer_offsets", wireNodes)
+}
+
+func (l *wireLoad) startAgain(id int32) {
+	l.start(id)
+	l.opened(id)
+}
+
+func (l *wireLoad) end() {
+	l.t.Helper()
+	l.settle(l.names...)
+	l.unwatch()
+	l.check()
+}
+
+// TestKafkaKilled kills the nodes that lead and coordinate under Kafka clients.
+func TestKafkaKilled(t *testing.T) {
+	l := startWireLoad(startWireRig(t))
+	l.strike("who leads is killed", l.leader(), l.kill, l.startAgain)
+	l.strike("who coordinates is killed", l.coordinator("classic"), l.kill, l.startAgain)
+	l.strike("who coordinates is closed", l.coordinator("consumer"), l.shut, l.startAgain)
+	l.end()
+}
+
+// TestSlowKafkaKilled does so again and again, and stops nodes for longer than a session.
+func TestSlowKafkaKilled(t *testing.T) {
+	if !slow() {
+		t.Skip("it takes long: set BILLET_SLOW")
+	}
+	l := startWireLoad(startWireRig(t))
+	nothing := func(int32) {}
+	for range 4 {
+		l.strike("who leads is killed", l.leader(), l.kill, l.startAgain)
+		l.strike("the classic group's coordinator is killed", l.coordinator("classic"), l.kill, l.startAgain)
+		l.strike("the consumer group's coordinator is killed", l.coordinator("consumer"), l.kill, l.startAgain)
+		l.strike("who leads is stopped", l.leader(), func(id int32) { l.pause(id, wireSession/2) }, nothing)
+		l.strike("who coordinates is closed", l.coordinator("consumer"), l.shut, l.startAgain)
+	}
+	l.mu.Lock()
+	l.silent = true // clients wait for its answers until they are taken for dead
+	l.mu.Unlock()
+	for range 2 {
+		l.strike("the classic group's coordinator is stopped", l.coordinator("classic"), func(id int32) { l.pause(id, wireSession+2*time.Second) }, nothing)
+		l.strike("the consumer group's coordinator is stopped", l.coordinator("consumer"), func(id int32) { l.pause(id, wireSession+2*time.Second) }, nothing)
+	}
+	l.end()
+}
+
+// remake deletes the topic and makes it again while clients work, and waits until all
+// have noticed.
+func (l *wireLoad) remake() {
+	l.t.Helper()
+	l.note("--- the topic is made anew")
+	l.mu.Lock()
+	l.mixed = true
+	clear(l.acked) // what was in the old topic is gone
+	l.made.Add(1)
+	l.mu.Unlock()
+	ctx, cancel := l.context()
+	defer cancel()
+	answer, err := l.admin.DeleteTopic(ctx, wireTopic)
+	if err := errors.Join(err, answer.Err); err != nil {
+		l.t.Fatal(err)
+	}
+	l.create(wireTopic, wirePartitions, wireNodes)
+	l.await("all know the new topic", func(context.Context) error {
+		for _, c := range l.clients {
+			if c.since.Load() < l.made.Load() {
+				return fmt.Errorf("%s does not", c.name)
+			}
+		}
+		return nil
+	})
+}
+
+// TestKafkaTopicMadeAnew deletes a topic under clients and makes another one with its
+// name: they go on with that, from its start.
+func TestKafkaTopicMadeAnew(t *testing.T) {
+	l := startWireLoad(startWireRig(t))
+	l.unwatch()
+	for range 2 {
+		l.remake()
+		pauseFor(t.Context(), time.Second)
+		l.settle(l.names...)
+		l.quiet()
+	}
+	l.check()
+}
+
+// committed waits until a group has committed all of the topic, and finds nothing else.
+func (l *wireLoad) committed(name string) {
+	l.t.Helper()
+	l.await("group "+name+" has committed all", func(ctx context.Context) error {
+		commits, err := l.admin.FetchOffsets(ctx, name)
+		ends, endsErr := l.admin.ListEndOffsets(ctx, wireTopic)
+		if err := errors.Join(err, endsErr, ends.Error()); err != nil {
+			return err
+		}
+		var lacks error
+		ends.Each(func(end kadm.ListedOffset) {
+			at, _ := commits.Lookup(wireTopic, end.Partition)
+			switch {
+			case end.Offset < at.At:
+				l.t.Fatalf("group %s has committed %d of partition %d, which ends at %d", name, at.At, end.Partition, end.Offset)
+			case end.Offset > at.At:
+				lacks = fmt.Errorf("it has committed %d of partition %d, which ends at %d", at.At, end.Partition, end.Offset)
+			}
+		})
+		return lacks
+	})
+}
+
+// TestKafkaPartitionsAdded gives a topic that groups read more partitions.
+func TestKafkaPartitionsAdded(t *testing.T) {
+	l := startWireLoad(startWireRig(t))
+	for _, n := range []int{wirePartitions + 1, wirePartitions + 4} {
+		ctx, cancel := l.context()
+		answer, err := l.admin.UpdatePartitions(ctx, n, wireTopic)
+		cancel()
+		if err := errors.Join(err, answer.Error()); err != nil {
+			t.Fatal(err)
+		}
+		l.partitions.Store(int32(n))
+		pauseFor(t.Context(), time.Second)
+		l.settle(l.names...)
+	}
+	l.quiet()
+	l.end()
+}
+
+// quiet waits until all groups have committed all that there is while nobody writes.
+func (l *wireLoad) quiet() {
+	l.t.Helper()
+	for _, c := range l.clients {
+		c.rest.Store(true)
+	}
+	for _, name := range l.names {
+		l.committed(name)
+	}
+	for _, c := range l.clients {
+		c.rest.Store(false)
+	}
+}
+
+// TestKafkaGrows begins with one node that has groups, lets two more join, and kills the
+// first one: the groups go on where they were.
+func TestKafkaGrows(t *testing.T) {
+	r := newWireRig(t)
+	r.local, r.alone = true, true
+	r.start(1)
+	r.opened(1)
+	r.connect()
+	r.create(wireTopic, wirePartitions, 1)
+	l := startWireLoad(r)
+	pauseFor(t.Context(), 500*time.Millisecond)
+	l.shut(1)
+	r.alone, r.grows = false, true
+	for id := int32(1); id <= wireNodes; id++ {
+		l.startAgain(id)
+	}
+	l.settle(l.names...)
+	l.whole("__consumer_offsets", wireNodes)
+	l.replicate(wireTopic)
+	l.whole(wireTopic, wireNodes)
+	l.settle(l.names...)
+	l.kill(1)
+	pauseFor(t.Context(), time.Second)
+	l.settle(l.names...)
+	l.startAgain(1)
+	l.end()
+}
+
+// replicate gives all partitions of a topic replicas on all nodes.
+func (r *wireRig) replicate(topic string) {
+	r.t.Helper()
+	var q kadm.AlterPartitionAssignmentsReq
+	for n := range r.partitions.Load() {
+		q.Assign(topic, n, []int32{n%wireNodes + 1, (n+1)%wireNodes + 1, (n+2)%wireNodes + 1})
+	}
+	r.await("replicas are ordered", func(ctx context.Context) error {
+		answer, err := r.admin.AlterPartitionAssignments(ctx, q)
+		return errors.Join(err, answer.Error())
+	})
+}
