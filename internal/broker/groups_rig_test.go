@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -140,7 +141,11 @@ func (c *testCursor) Read(dst []byte, offset int64, maxBytes int) ([]byte, error
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := 0
-	for _, b := range c.batches {
+	first, _ := slices.BinarySearchFunc(c.batches, offset, func(b batch.Batch, at int64) int { return cmp.Compare(b.NextOffset(), at+1) })
+	for _, b := range c.batches[first:] {
+		if n > 0 && n+len(b) > maxBytes {
+			break
+		}
 		if b.NextOffset() > offset && (n == 0 || n+len(b) <= maxBytes) {
 			dst = append(dst, b...)
 			n += len(b)
