@@ -70,8 +70,7 @@ func BenchmarkKafkaProduce(b *testing.B) {
 // rawConn speaks the protocol with as little as possible of a client's own work.
 type rawConn struct {
 	net.Conn
-	read  *bufio.Reader
-	topic [16]byte
+	read *bufio.Reader
 }
 
 func dialRaw(b *testing.B, l *billet.Log) *rawConn {

@@ -20,7 +20,6 @@ type encoder struct {
 	flexible bool
 }
 
-func (e *encoder) int8(v int8)   { e.b = append(e.b, byte(v)) }
 func (e *encoder) int16(v int16) { e.b = binary.BigEndian.AppendUint16(e.b, uint16(v)) }
 func (e *encoder) int32(v int32) { e.b = binary.BigEndian.AppendUint32(e.b, uint32(v)) }
 func (e *encoder) int64(v int64) { e.b = binary.BigEndian.AppendUint64(e.b, uint64(v)) }
