@@ -204,6 +204,7 @@ func TestGroupsCoordinatorMoves(t *testing.T) {
 				}
 				time.Sleep(10 * time.Millisecond)
 			}
+			produce(fmt.Sprintf("node %d is cut off", id))
 			c.net.Heal()
 			produce("it is not any more")
 

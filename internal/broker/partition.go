@@ -15,12 +15,16 @@ type partition struct {
 	broker *Broker
 }
 
-// Partition returns this node's replica of a partition.
+// Partition returns this node's replica of a partition. One that knows of no leader is none:
+// its client would wait for records that are elsewhere.
 func (b *Broker) Partition(topic string, number int32) (kafka.Partition, error) {
 	if hidden(topic) {
 		return nil, kerr.Errorf(kerr.UNKNOWN_TOPIC_OR_PARTITION, "there is no topic %q", topic)
 	}
 	p, err := b.controller.Partition(topic, number)
+	if err == nil && p.Epoch() == 0 && p.Replication().Leader == 0 {
+		return nil, kerr.Errorf(kerr.NOT_LEADER_OR_FOLLOWER, "node %d knows nobody who leads %s-%d", b.opts.Self, topic, number)
+	}
 	if err == nil {
 		return partition{p, b}, nil
 	}
