@@ -57,7 +57,7 @@ func (c *Core) describeGroups(r *Request, body *kmsg.DescribeGroupsRequest) {
 	c.respond(nil, r, response)
 }
 
-// describe leaves out what members say and have while that is about to change.
+// describe leaves out what members say while that is about to change.
 func (k *classicGroup) describe(one *kmsg.DescribeGroupsResponseGroup) {
 	one.State, one.ProtocolType = k.state.String(), k.protocolType
 	if k.state == stateStable {
@@ -68,7 +68,10 @@ func (k *classicGroup) describe(one *kmsg.DescribeGroupsResponseGroup) {
 		member.MemberID, member.InstanceID, member.ClientID, member.ClientHost = m.id, m.instance, m.clientID, m.clientHost
 		member.ProtocolMetadata, member.MemberAssignment = []byte{}, []byte{}
 		if k.state == stateStable {
-			member.ProtocolMetadata, member.MemberAssignment = m.metadata(k.protocol), m.assignment
+			member.ProtocolMetadata = m.metadata(k.protocol)
+		}
+		if m.assignment != nil { // of the generation before while the next one is not settled
+			member.MemberAssignment = m.assignment
 		}
 		one.Members = append(one.Members, member)
 	}
@@ -101,6 +104,9 @@ func (k *consumerGroup) describe(one *kmsg.ConsumerGroupDescribeResponseGroup, c
 		member.MemberID, member.InstanceID, member.RackID, member.MemberEpoch = m.id, m.instance, m.rack, m.epoch
 		member.ClientID, member.ClientHost = m.clientID, m.clientHost
 		member.SubscribedTopics, member.SubscribedTopicRegex = m.topics, m.regex
+		if m.regex == nil {
+			member.SubscribedTopicRegex = new(string) // there may be null, but in Kafka there is not
+		}
 		member.Assignment = c.describePartitions(m.assigned)
 		member.TargetAssignment = c.describePartitions(k.target[id])
 		member.MemberType = 1

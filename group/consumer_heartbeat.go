@@ -2,6 +2,7 @@ package group
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -58,7 +59,7 @@ func (c *Core) validateConsumerHeartbeat(body *kmsg.ConsumerGroupHeartbeatReques
 		}
 	}
 	switch {
-	case body.Group == "":
+	case strings.TrimSpace(body.Group) == "":
 		return kerr.INVALID_REQUEST, "the group id is empty"
 	case size > c.opts.MemberBytesMax || !areNames(&body.Group, &body.MemberID, body.InstanceID):
 		return kerr.INVALID_REQUEST, "the member says too much about itself"

@@ -69,9 +69,23 @@ func (b *Broker) CreateTopic(ctx context.Context, t kafka.NewTopic, validateOnly
 		}
 		if validateOnly {
 			made.ID = kafka.TopicID{}
+			return wouldBe(&made), nil
 		}
 		return b.describe(&made), nil
 	})
+}
+
+// wouldBe describes a topic that is not made.
+func wouldBe(t *replication.TopicState) kafka.Topic {
+	out := kafka.Topic{Name: t.Name, Partitions: make([]kafka.PartitionState, len(t.Partitions))}
+	for i := range t.Partitions {
+		p := &out.Partitions[i]
+		p.Leader, p.Epoch = -1, -1
+		for _, r := range t.Partitions[i].Replicas {
+			p.Replicas = append(p.Replicas, r.Node)
+		}
+	}
+	return out
 }
 
 // checkCounts translates the counts of a topic to be made, where -1 is a default.

@@ -76,6 +76,9 @@ func (g *groups) locate(request kmsg.Request) *coordinator {
 // single answers a request about one group.
 func (g *groups) single(ctx context.Context, from kafka.Client, request kmsg.Request) kmsg.Response {
 	if name, ok := groupOf(request); ok && name == "" {
+		if request.Key() == kmsg.ConsumerGroupHeartbeat.Int16() {
+			return group.Failure(request, kerr.INVALID_REQUEST)
+		}
 		return group.Failure(request, kerr.INVALID_GROUP_ID)
 	}
 	if c := g.locate(request); c != nil {

@@ -1,6 +1,10 @@
 package kafka
 
-import "github.com/twmb/franz-go/pkg/kmsg"
+import (
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/billetlog/billet/internal/kerr"
+)
 
 // DescribeGroups, versions 0 to 6, of classic groups. One that does not exist is Dead up
 // to version 5, and GROUP_ID_NOT_FOUND after it. Needs Describe on each group.
@@ -13,7 +17,7 @@ func (c *call) describeGroups(q *kmsg.DescribeGroupsRequest) kmsg.Response {
 		if len(taken) > 0 && c.mayUse(kmsg.ACLOperationDescribe, name) {
 			one := taken[0]
 			taken = taken[1:]
-			if q.IncludeAuthorizedOperations {
+			if q.IncludeAuthorizedOperations && one.ErrorCode == kerr.NONE {
 				one.AuthorizedOperations = c.operations(kmsg.ACLResourceTypeGroup, name)
 			}
 			r.Groups = append(r.Groups, one)

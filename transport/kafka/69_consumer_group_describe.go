@@ -19,7 +19,7 @@ func (c *call) consumerGroupDescribe(q *kmsg.ConsumerGroupDescribeRequest) kmsg.
 		one.Group, one.ErrorCode = name, groupDenied
 		if len(taken) > 0 && c.mayUse(kmsg.ACLOperationDescribe, name) {
 			one, taken = taken[0], taken[1:]
-			if q.IncludeAuthorizedOperations {
+			if q.IncludeAuthorizedOperations && one.ErrorCode == kerr.NONE {
 				one.AuthorizedOperations = c.operations(kmsg.ACLResourceTypeGroup, name)
 			}
 			if !c.mayDescribeAll(one.Members) {
