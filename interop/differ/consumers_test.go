@@ -3,6 +3,7 @@ package differ
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -127,6 +128,7 @@ func playConsumerOne(p *play) {
 // playConsumerTwo moves partitions from one member to another.
 func playConsumerTwo(p *play) {
 	p.topic(p.name(), 4)
+	p.topic(p.name("more"), 1)
 	p.coordinator(p.name())
 	group := p.name()
 	a := p.beat("a joins", joinBeat(group, "a", p.name()))
@@ -150,7 +152,6 @@ func playConsumerTwo(p *play) {
 	p.beat("a leaves", beatOf(group, "a", -1))
 	b = p.beat("b gets all", beatOf(group, "b", b.MemberEpoch))
 	p.beat("b with the old epoch", beatOf(group, "b", b.MemberEpoch-1))
-	p.topic(p.name("more"), 1)
 	q := beatOf(group, "b", b.MemberEpoch)
 	q.SubscribedTopicNames = []string{p.name(), p.name("more")}
 	b = p.beat("b wants more", q)
@@ -165,7 +166,8 @@ func playConsumerBad(p *play) {
 	p.coordinator(p.name())
 	for _, v := range p.versions(kmsg.ConsumerGroupHeartbeat) {
 		ask := func(label string, change func(q *beat)) {
-			q := joinBeat(p.name(v), "m", p.name())
+			p.names.epochs = nil // each has a group of its own
+			q := joinBeat(p.name(v, strings.ReplaceAll(label, " ", "-")), "m", p.name())
 			change(q)
 			p.beatVersion(label, q, v)
 		}
