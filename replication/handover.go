@@ -184,6 +184,7 @@ func (p *Partition) beginHandOver() (epoch uint64, ok bool) {
 		return 0, false
 	}
 	p.append.handing, p.append.leading = true, false
+	p.leads.Store(0)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.setStateLocked(StateStarting, nil)

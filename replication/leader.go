@@ -194,6 +194,7 @@ func (p *Partition) beginLeading(term uint64) (end int64, ok bool) {
 	}
 	end = p.r.currentLog().EndOffset()
 	p.append.leading, p.append.epoch, p.append.next, p.append.announced = true, term, end, true
+	p.leads.Store(int32(term))
 	p.inSync.Store(int32(len(p.voters()))) // a new leader doubts nobody at first
 	p.setStateLocked(StateLeader, nil)
 	return end, true
@@ -243,6 +244,7 @@ func (p *Partition) stopAppending(state PartitionState, cause error) {
 	p.append.Lock()
 	defer p.append.Unlock()
 	p.append.leading = false
+	p.leads.Store(0)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.setStateLocked(state, cause)

@@ -75,6 +75,7 @@ type Partition struct {
 	changing sync.Mutex               // held while the membership is changed
 	refused  atomic.Bool              // dragonboat took no proposal: who got ErrBusy is to be woken
 	appended atomic.Int64             // bytes proposed since the last checkpoint
+	leads    atomic.Int32             // append.epoch while append.leading, or 0: for who must not wait for the append lock
 	inSync   atomic.Int32             // voters in sync, at the last look
 	holding  atomic.Int32             // how many answers mu.held keeps
 	voting   atomic.Pointer[[]uint64] // the voters, sorted
@@ -151,12 +152,7 @@ func (p *Partition) Size() int64 {
 
 // Epoch is the term that this replica leads, or 0.
 func (p *Partition) Epoch() int32 {
-	p.append.Lock()
-	defer p.append.Unlock()
-	if !p.append.leading {
-		return 0
-	}
-	return int32(p.append.epoch)
+	return p.leads.Load()
 }
 
 // State tells what the replica is doing and, when it failed or is quarantined, why.

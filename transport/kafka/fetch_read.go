@@ -56,8 +56,9 @@ func (f *fetch) readPart(p *fetchPart) error {
 
 // The buffers that records are read into.
 const (
-	fetchChunkMin = 128 << 10 // more than a batch of most producers
-	fetchChunkMax = 1 << 20
+	fetchChunkMin  = 16 << 10
+	fetchBatchRoom = 128 << 10 // more than a batch of most producers
+	fetchChunkMax  = 1 << 20
 )
 
 // readChunk reads one buffer. more is false when no more fits.
@@ -66,8 +67,9 @@ func (f *fetch) readChunk(p *fetchPart) (more bool, err error) {
 	if f.bytes > 0 && (all < batch.HeaderSize || f.full) {
 		return false, nil
 	}
-	room := min(max(all, batch.HeaderSize), p.chunk())
-	buf, ok, err := f.memory.get(f.ctx, max(room, fetchChunkMin))
+	chunk := p.chunk()
+	room := min(max(all, batch.HeaderSize), chunk)
+	buf, ok, err := f.memory.get(f.ctx, max(room, min(chunk, fetchBatchRoom)))
 	if err != nil || !ok {
 		return false, err
 	}
