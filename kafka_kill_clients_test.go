@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -440,6 +441,9 @@ func (r *wireRig) check() {
 	r.t.Helper()
 	ctx, cancel := r.context()
 	defer cancel()
+	r.mu.Lock()
+	acked := maps.Clone(r.acked) // producers may go on
+	r.mu.Unlock()
 	ends, err := r.admin.ListEndOffsets(ctx, wireTopic)
 	if err := errors.Join(err, ends.Error()); err != nil {
 		r.t.Fatal(err)
@@ -473,7 +477,7 @@ func (r *wireRig) check() {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for value := range r.acked {
+	for value := range acked {
 		if !found[value] {
 			r.failLocked("%s was acknowledged and is not there", value)
 		}
