@@ -6,7 +6,7 @@ import (
 	"github.com/billetlog/billet/internal/kerr"
 )
 
-// OffsetFetch, versions 0 to 9. Every partition that is asked for is in the answer; one
+// OffsetFetch, versions 0 to 10, of which the last one gives topics by id. Every partition that is asked for is in the answer; one
 // without an offset has -1 and no error, and so has one of a group that does not exist.
 // Version 0, which Kafka kept elsewhere, is answered like version 1. Needs Describe on
 // the group and on the topics; when all are asked for, the others are left out.
@@ -20,9 +20,14 @@ func (c *call) offsetFetch(q *kmsg.OffsetFetchRequest) kmsg.Response {
 	part := *q
 	part.Groups = nil
 	for i := range q.Groups {
+		for j := range q.Groups[i].Topics {
+			c.nameFor(q.Version, &q.Groups[i].Topics[j].Topic, q.Groups[i].Topics[j].TopicID)
+		}
 		one := q.Groups[i]
 		if c.mayUse(kmsg.ACLOperationDescribe, one.Group) {
-			one.Topics = only(one.Topics, func(t *kmsg.OffsetFetchRequestGroupTopic) bool { return c.mayTopic(kmsg.ACLOperationDescribe, t.Topic) })
+			one.Topics = only(one.Topics, func(t *kmsg.OffsetFetchRequestGroupTopic) bool {
+				return c.refuses(kmsg.ACLOperationDescribe, q.Version, t.Topic) == kerr.NONE
+			})
 			part.Groups = append(part.Groups, one)
 		}
 	}
@@ -35,16 +40,16 @@ func (c *call) offsetFetch(q *kmsg.OffsetFetchRequest) kmsg.Response {
 		one.Group, one.ErrorCode = q.Groups[i].Group, groupDenied
 		if len(taken) > 0 && c.mayUse(kmsg.ACLOperationDescribe, one.Group) {
 			one, taken = taken[0], taken[1:]
-			c.hideOffsets(&q.Groups[i], &one)
+			c.hideOffsets(q.Version, &q.Groups[i], &one)
 		}
 		r.Groups = append(r.Groups, one)
 	}
 	return r
 }
 
-// hideOffsets adds the topics that the client must not describe, as far as it asked for
+// hideOffsets adds the topics that there are not and those that the client must not describe, as far as it asked for
 // them, and takes them out where it asked for all.
-func (c *call) hideOffsets(asked *kmsg.OffsetFetchRequestGroup, r *kmsg.OffsetFetchResponseGroup) {
+func (c *call) hideOffsets(version int16, asked *kmsg.OffsetFetchRequestGroup, r *kmsg.OffsetFetchResponseGroup) {
 	if asked.Topics == nil {
 		r.Topics = only(r.Topics, func(t *kmsg.OffsetFetchResponseGroupTopic) bool {
 			return c.mayTopic(kmsg.ACLOperationDescribe, t.Topic)
@@ -56,14 +61,15 @@ func (c *call) hideOffsets(asked *kmsg.OffsetFetchRequestGroup, r *kmsg.OffsetFe
 	}
 	for i := range asked.Topics {
 		t := &asked.Topics[i]
-		if c.mayTopic(kmsg.ACLOperationDescribe, t.Topic) {
+		code := c.refuses(kmsg.ACLOperationDescribe, version, t.Topic)
+		if code == kerr.NONE {
 			continue
 		}
 		denied := kmsg.NewOffsetFetchResponseGroupTopic()
-		denied.Topic = t.Topic
+		denied.Topic, denied.TopicID = t.Topic, t.TopicID
 		for _, p := range t.Partitions {
 			one := kmsg.NewOffsetFetchResponseGroupTopicPartition()
-			one.Partition, one.Offset, one.LeaderEpoch, one.ErrorCode = p, -1, -1, kerr.TOPIC_AUTHORIZATION_FAILED
+			one.Partition, one.Offset, one.LeaderEpoch, one.ErrorCode = p, -1, -1, code
 			one.Metadata = kmsg.StringPtr("")
 			denied.Partitions = append(denied.Partitions, one)
 		}

@@ -9,8 +9,8 @@ import (
 // groupAPIs are those of coordinators.
 func groupAPIs() []api {
 	return []api{
-		serve(kmsg.OffsetCommit, 0, 9, (*call).offsetCommit),
-		serve(kmsg.OffsetFetch, 0, 9, (*call).offsetFetch),
+		serve(kmsg.OffsetCommit, 0, 10, (*call).offsetCommit),
+		serve(kmsg.OffsetFetch, 0, 10, (*call).offsetFetch),
 		serve(kmsg.FindCoordinator, 0, 6, (*call).findCoordinator),
 		serve(kmsg.JoinGroup, 0, 9, (*call).joinGroup),
 		serve(kmsg.Heartbeat, 0, 4, (*call).heartbeat),
@@ -38,6 +38,27 @@ func (c *call) mayUse(op kmsg.ACLOperation, group string) bool {
 // mayTopic says whether the client may do something with a topic.
 func (c *call) mayTopic(op kmsg.ACLOperation, topic string) bool {
 	return c.allowed(op, kmsg.ACLResourceTypeTopic, topic)
+}
+
+// offsetsByID is the first version of requests about offsets that gives topics by id.
+const offsetsByID = 10
+
+// nameFor finds the name of a topic that is given by id; none is empty.
+func (c *call) nameFor(version int16, name *string, id TopicID) {
+	if version >= offsetsByID {
+		*name, _ = c.broker().TopicName(id)
+	}
+}
+
+// refuses is why the client gets nothing of a topic.
+func (c *call) refuses(op kmsg.ACLOperation, version int16, name string) int16 {
+	switch {
+	case version >= offsetsByID && name == "":
+		return kerr.UNKNOWN_TOPIC_ID
+	case !c.mayTopic(op, name):
+		return kerr.TOPIC_AUTHORIZATION_FAILED
+	}
+	return kerr.NONE
 }
 
 // groupDenied is the code for a group that the client must not use.

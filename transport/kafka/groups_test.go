@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -34,7 +35,7 @@ func (b *groupsBroker) Coordinate(_ context.Context, _ Client, request kmsg.Requ
 	case *kmsg.OffsetCommitRequest:
 		r := response.(*kmsg.OffsetCommitResponse)
 		for _, t := range q.Topics {
-			one := kmsg.OffsetCommitResponseTopic{Topic: t.Topic}
+			one := kmsg.OffsetCommitResponseTopic{Topic: t.Topic, TopicID: t.TopicID}
 			for _, p := range t.Partitions {
 				one.Partitions = append(one.Partitions, kmsg.OffsetCommitResponseTopicPartition{Partition: p.Partition})
 			}
@@ -48,7 +49,7 @@ func (b *groupsBroker) Coordinate(_ context.Context, _ Client, request kmsg.Requ
 				g.Topics = []kmsg.OffsetFetchRequestGroupTopic{{Topic: "mine", Partitions: []int32{0}}, {Topic: "theirs", Partitions: []int32{0}}}
 			}
 			for _, t := range g.Topics {
-				topic := kmsg.OffsetFetchResponseGroupTopic{Topic: t.Topic}
+				topic := kmsg.OffsetFetchResponseGroupTopic{Topic: t.Topic, TopicID: t.TopicID}
 				for _, p := range t.Partitions {
 					topic.Partitions = append(topic.Partitions, kmsg.OffsetFetchResponseGroupTopicPartition{Partition: p, Offset: 7, Metadata: kmsg.StringPtr("")})
 				}
@@ -223,6 +224,36 @@ func TestGroupsOffsetFetch(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// Topics that are given by id are found, as far as there are such and the client may have
+// them.
+func TestGroupsOffsetsByID(t *testing.T) {
+	b, c := newGroupsRig(t)
+	ids := []TopicID{{1}, {2}, {3}} // of one that the client may use, one that it may not, and none
+	b.mu.Lock()
+	b.mu.topics["mine"], b.mu.topics["theirs"] = Topic{Name: "mine", ID: ids[0]}, Topic{Name: "theirs", ID: ids[1]}
+	b.mu.Unlock()
+	want := map[TopicID]int16{ids[0]: kerr.NONE, ids[1]: kerr.TOPIC_AUTHORIZATION_FAILED, ids[2]: kerr.UNKNOWN_TOPIC_ID}
+	commit, fetch := kmsg.NewPtrOffsetCommitRequest(), kmsg.NewPtrOffsetFetchRequest()
+	commit.Group = "my-g"
+	group := kmsg.OffsetFetchRequestGroup{Group: "my-g", MemberEpoch: -1}
+	for _, id := range ids {
+		commit.Topics = append(commit.Topics, kmsg.OffsetCommitRequestTopic{TopicID: id, Partitions: []kmsg.OffsetCommitRequestTopicPartition{{Partition: 3}}})
+		group.Topics = append(group.Topics, kmsg.OffsetFetchRequestGroupTopic{TopicID: id, Partitions: []int32{3}})
+	}
+	fetch.Groups = append(fetch.Groups, group)
+	committed := map[TopicID]int16{}
+	for _, topic := range ask[*kmsg.OffsetCommitResponse](c, commit, offsetsByID).Topics {
+		committed[topic.TopicID] = topic.Partitions[0].ErrorCode
+	}
+	read := map[TopicID]int16{}
+	for _, topic := range ask[*kmsg.OffsetFetchResponse](c, fetch, offsetsByID).Groups[0].Topics {
+		read[topic.TopicID] = topic.Partitions[0].ErrorCode
+	}
+	if !maps.Equal(committed, want) || !maps.Equal(read, want) {
+		t.Errorf("a commit gets %v, a fetch %v, want %v", committed, read, want)
 	}
 }
 
