@@ -31,9 +31,11 @@ type wireLedger struct {
 	values map[int32]map[int64]string // by partition and offset, as anybody learned
 	acked  map[string]bool
 	sent   map[string]bool
-	made   atomic.Int32 // how often the topic was made anew; changes with mu held
-	mixed  bool         // what members tell who come in no order is of several topics
-	silent bool         // a coordinator was silent for longer than a session
+	made   atomic.Int32       // how often the topic was made anew; changes with mu held
+	fresh  atomic.Bool        // it is there
+	ids    map[[16]byte]int32 // of the topics, with what made was when they were made
+	mixed  bool               // what members tell who come in no order is of several topics
+	silent bool               // a coordinator was silent for longer than a session
 	groups map[string]*wireGroup
 	codes  map[string]int // what the clients were told, and how often
 	notes  []string
@@ -48,7 +50,7 @@ type wireGroup struct {
 
 func newWireLedger() *wireLedger {
 	return &wireLedger{began: time.Now(), values: map[int32]map[int64]string{}, acked: map[string]bool{}, sent: map[string]bool{},
-		groups: map[string]*wireGroup{}, codes: map[string]int{}}
+		groups: map[string]*wireGroup{}, ids: map[[16]byte]int32{}, codes: map[string]int{}}
 }
 
 func (l *wireLedger) note(format string, args ...any) {
@@ -85,6 +87,16 @@ func (l *wireLedger) report(t *testing.T) {
 		}
 	}
 	t.Logf("%d records acknowledged, clients were told: %v", len(l.acked), l.codes)
+}
+
+// which numbers the topics that had the same name.
+func (l *wireLedger) which(id [16]byte) int32 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.ids[id]; !ok {
+		l.ids[id] = l.made.Load()
+	}
+	return l.ids[id]
 }
 
 func (l *wireLedger) send(value string) {
@@ -270,21 +282,15 @@ func (c *wireClient) produceOne(record *kgo.Record) {
 		defer c.open.Add(-1)
 		switch {
 		case c.ctx.Err() != nil:
-		case since < c.rig.made.Load(): // it went to one of two topics, or to none
-			if err != nil {
-				c.rig.told(c.name, "produce", err)
-				c.lost.Store(c.lost.Load() || isGone(err) && c.since.Load() < c.rig.made.Load())
-			}
+		case since < c.rig.made.Load() || since > 0 && mayBeGone(err): // it went to one of two topics, or to none
+			c.gone(err)
 		case err != nil:
 			c.rig.fail("%s: %s: %v", c.name, record.Value, err)
 		default:
 			c.rig.acknowledge(wirePlace(since, record.Partition), record.Offset, string(record.Value))
 		}
 	})
-	if c.lost.Load() {
-		c.PurgeTopicsFromProducing(wireTopic)
-		c.anew()
-	}
+	c.renew(func() { c.PurgeTopicsFromProducing(wireTopic) })
 }
 
 // isGone says whether an error tells that a topic has another id or is not there.
@@ -292,11 +298,30 @@ func isGone(err error) bool {
 	return errors.Is(err, kerr.UnknownTopicID) || errors.Is(err, kerr.UnknownTopicOrPartition)
 }
 
-// anew notes that the client works with the topic that was made last.
-func (c *wireClient) anew() {
-	c.lost.Store(false)
-	c.since.Store(c.rig.made.Load())
-	c.rig.note("%s knows the new topic", c.name)
+// mayBeGone says whether a record failed with its topic: the client's own error of what
+// it had when it forgot a topic has no code.
+func mayBeGone(err error) bool {
+	var code *kerr.Error
+	return err != nil && (isGone(err) || !errors.As(err, &code))
+}
+
+// gone notes that the client may have to forget the topic, since it is another one by now.
+func (c *wireClient) gone(err error) {
+	if isGone(err) && c.rig.made.Load() > 0 {
+		c.lost.Store(true)
+	}
+}
+
+// renew has the client forget the topic when it was told that this is gone, and once after
+// there is another one.
+func (c *wireClient) renew(forget func()) {
+	fresh, made := c.rig.fresh.Load(), c.rig.made.Load()
+	if !c.lost.Swap(false) && (!fresh || c.since.Load() == made) {
+		return
+	}
+	if forget(); fresh {
+		c.since.Store(made)
+	}
 }
 
 const wireAnew = 1000
@@ -339,28 +364,32 @@ func (r *wireRig) member(group string, n int, opts ...kgo.Opt) *wireClient {
 
 func (c *wireClient) poll(group string) {
 	for c.ctx.Err() == nil {
-		fetches := c.PollFetches(c.ctx)
+		soon, cancel := context.WithTimeout(c.ctx, 10*wireMetadataAge)
+		fetches := c.PollFetches(soon)
+		cancel()
 		fetches.EachError(func(topic string, partition int32, err error) {
 			var code *kerr.Error
 			switch {
-			case c.ctx.Err() != nil:
+			case soon.Err() != nil:
 			case errors.As(err, &code):
 				c.rig.told(c.name, fmt.Sprintf("fetch of %s-%d", topic, partition), err)
-				c.lost.Store(c.lost.Load() || isGone(err) && c.since.Load() < c.rig.made.Load())
+				c.gone(err)
 			default:
 				c.rig.note("%s: fetch of %s-%d: %v", c.name, topic, partition, err)
 			}
 		})
-		fetches.EachRecord(func(one *kgo.Record) {
-			c.rig.read(group, wirePlace(c.since.Load(), one.Partition), one.Offset, string(one.Value), true)
-			c.MarkCommitRecords(one)
+		fetches.EachTopic(func(t kgo.FetchTopic) {
+			which := c.rig.which(t.TopicID)
+			t.EachRecord(func(one *kgo.Record) {
+				c.rig.read(group, wirePlace(which, one.Partition), one.Offset, string(one.Value), true)
+				c.MarkCommitRecords(one)
+			})
 		})
 		c.AllowRebalance()
-		if c.lost.Load() {
+		c.renew(func() {
 			c.PurgeTopicsFromConsuming(wireTopic)
-			c.anew()
 			c.AddConsumeTopics(wireTopic)
-		}
+		})
 	}
 }
 
@@ -391,8 +420,19 @@ func (r *wireRig) watch(groups ...string) (stop func()) {
 	return func() { cancel(); tasks.Wait() }
 }
 
-// settle waits until producers have all answers and the groups have read everything.
+// settle waits until producers have all answers and the groups have read everything, and
+// then has them go on.
 func (r *wireRig) settle(groups ...string) {
+	r.t.Helper()
+	r.pauseLoad()
+	for _, group := range groups {
+		r.await("group "+group+" has read all", func(context.Context) error { return r.lag(group) })
+	}
+	r.goOn()
+}
+
+// pauseLoad has producers send nothing more, and waits for all answers.
+func (r *wireRig) pauseLoad() {
 	r.t.Helper()
 	for _, c := range r.clients {
 		c.rest.Store(true)
@@ -405,9 +445,9 @@ func (r *wireRig) settle(groups ...string) {
 		}
 		return nil
 	})
-	for _, group := range groups {
-		r.await("group "+group+" has read all", func(context.Context) error { return r.lag(group) })
-	}
+}
+
+func (r *wireRig) goOn() {
 	for _, c := range r.clients {
 		c.rest.Store(false)
 	}
@@ -439,6 +479,7 @@ func moved(clients []*wireClient) (n int64) {
 // producers whose names begin with "once" are there once, and in order.
 func (r *wireRig) check() {
 	r.t.Helper()
+	r.pauseLoad()
 	ctx, cancel := r.context()
 	defer cancel()
 	r.mu.Lock()

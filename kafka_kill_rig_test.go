@@ -17,12 +17,14 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // What the tests that kill nodes with Kafka clients on them work with.
 const (
 	wireTopic      = "w"
+	wireOffsets    = "__consumer_offsets"
 	wirePartitions = 6
 	wireNodes      = 3
 	wireLocal      = "local" // the group of the nodes' own consumers
@@ -257,7 +259,7 @@ func (r *wireRig) pause(id int32, d time.Duration) {
 func (r *wireRig) signal(id int32, s syscall.Signal) {
 	r.t.Helper()
 	if err := r.nodes[id-1].cmd.Process.Signal(s); err != nil {
-		r.t.Fatal(err)
+		r.t.Errorf("signal to node %d: %v", id, err)
 	}
 }
 
@@ -278,15 +280,20 @@ func (r *wireRig) context() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(r.t.Context(), settleMax)
 }
 
+// create makes a topic as soon as there are enough nodes.
 func (r *wireRig) create(topic string, partitions int32, replicas int16) {
 	r.t.Helper()
-	ctx, cancel := r.context()
-	defer cancel()
 	r.partitions.Store(partitions)
-	answer, err := r.admin.CreateTopic(ctx, partitions, replicas, nil, topic)
-	if err := errors.Join(err, answer.Err); err != nil {
-		r.t.Fatalf("create topic %s: %v", topic, err)
-	}
+	r.await("topic "+topic+" is made", func(ctx context.Context) error {
+		answer, err := r.admin.CreateTopic(ctx, partitions, replicas, nil, topic)
+		if err == nil && answer.Err == nil {
+			r.which(answer.ID)
+		}
+		if err := errors.Join(err, answer.Err); !errors.Is(err, kerr.TopicAlreadyExists) {
+			return err
+		}
+		return nil
+	})
 }
 
 // await waits until nothing is lacking.

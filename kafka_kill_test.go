@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -64,7 +67,7 @@ func (l *wireLoad) strike(what string, id int32, do, undo func(id int32)) {
 		l.fail("%s: members of Kafka's groups got or lost %d partitions", what, n)
 	}
 	l.whole(wireTopic, wireNodes)
-	l.whole("__consumer_offsets", wireNodes)
+	l.whole(wireOffsets, wireNodes)
 }
 
 func (l *wireLoad) startAgain(id int32) {
@@ -112,6 +115,80 @@ func TestSlowKafkaKilled(t *testing.T) {
 	l.end()
 }
 
+// TestSlowKafkaFaults kills, stops and closes nodes faster than a cluster gets whole, a
+// majority of them among it.
+func TestSlowKafkaFaults(t *testing.T) {
+	if !slow() {
+		t.Skip("it takes long: set BILLET_SLOW")
+	}
+	l := startWireLoad(startWireRig(t))
+	for round := range 12 {
+		before := moved(l.members)
+		for range 4 {
+			l.fault(someNodes(2))
+			pauseFor(t.Context(), time.Duration(rand.Int64N(int64(time.Second))))
+		}
+		for id := int32(1); id <= wireNodes; id++ {
+			l.opened(id)
+		}
+		l.settle(l.names...)
+		l.whole(wireTopic, wireNodes)
+		l.whole(wireOffsets, wireNodes)
+		if n := moved(l.members) - before; n != 0 {
+			l.fail("round %d: members of Kafka's groups got or lost %d partitions", round, n)
+		}
+	}
+	l.end()
+}
+
+// fault does something to one or two nodes, which are back when it returns, though they
+// may not be open.
+func (l *wireLoad) fault(ids []int32) {
+	l.t.Helper()
+	switch rand.IntN(5) {
+	case 0, 1:
+		l.kill(ids[0])
+		l.start(ids[0])
+	case 2:
+		l.kill(ids[0])
+		l.kill(ids[1])
+		pauseFor(l.t.Context(), time.Duration(rand.Int64N(int64(time.Second))))
+		l.start(ids[1])
+		l.start(ids[0])
+	case 3:
+		l.pause(ids[0], time.Duration(rand.Int64N(int64(wireSession/4))))
+	case 4:
+		l.opened(ids[0])
+		l.shut(ids[0])
+		l.start(ids[0])
+	}
+}
+
+// TestSlowKafkaTopicMadeAnewCrash makes the topic anew while who coordinates is killed.
+func TestSlowKafkaTopicMadeAnewCrash(t *testing.T) {
+	if !slow() {
+		t.Skip("it takes long: set BILLET_SLOW")
+	}
+	l := startWireLoad(startWireRig(t))
+	l.unwatch()
+	for round := range 6 {
+		id := l.coordinator(l.names[round%len(l.names)])
+		var pausing sync.WaitGroup
+		if round%2 == 0 {
+			l.kill(id)
+			l.start(id)
+		} else {
+			pausing.Go(func() { l.pause(id, wireSession/4) })
+		}
+		l.remake()
+		pausing.Wait()
+		l.opened(id)
+		l.settle(l.names...)
+		l.quiet()
+	}
+	l.check()
+}
+
 // remake deletes the topic and makes it again while clients work, and waits until all
 // have noticed.
 func (l *wireLoad) remake() {
@@ -120,15 +197,18 @@ func (l *wireLoad) remake() {
 	l.mu.Lock()
 	l.mixed = true
 	clear(l.acked) // what was in the old topic is gone
+	l.fresh.Store(false)
 	l.made.Add(1)
 	l.mu.Unlock()
-	ctx, cancel := l.context()
-	defer cancel()
-	answer, err := l.admin.DeleteTopic(ctx, wireTopic)
-	if err := errors.Join(err, answer.Err); err != nil {
-		l.t.Fatal(err)
-	}
+	l.await("the old topic is gone", func(ctx context.Context) error {
+		answer, err := l.admin.DeleteTopic(ctx, wireTopic)
+		if err := errors.Join(err, answer.Err); !errors.Is(err, kerr.UnknownTopicOrPartition) {
+			return err
+		}
+		return nil
+	})
 	l.create(wireTopic, wirePartitions, wireNodes)
+	l.fresh.Store(true)
 	l.await("all know the new topic", func(context.Context) error {
 		for _, c := range l.clients {
 			if c.since.Load() < l.made.Load() {
@@ -197,15 +277,11 @@ func TestKafkaPartitionsAdded(t *testing.T) {
 // quiet waits until all groups have committed all that there is while nobody writes.
 func (l *wireLoad) quiet() {
 	l.t.Helper()
-	for _, c := range l.clients {
-		c.rest.Store(true)
-	}
+	l.pauseLoad()
 	for _, name := range l.names {
 		l.committed(name)
 	}
-	for _, c := range l.clients {
-		c.rest.Store(false)
-	}
+	l.goOn()
 }
 
 // TestKafkaGrows begins with one node that has groups, lets two more join, and kills the
@@ -225,7 +301,7 @@ func TestKafkaGrows(t *testing.T) {
 		l.startAgain(id)
 	}
 	l.settle(l.names...)
-	l.whole("__consumer_offsets", wireNodes)
+	l.whole(wireOffsets, wireNodes)
 	l.replicate(wireTopic)
 	l.whole(wireTopic, wireNodes)
 	l.settle(l.names...)
