@@ -38,6 +38,15 @@ func commitOffset(ctx context.Context, t *testing.T, client *kgo.Client, name, t
 	q.Group, q.Generation = name, -1
 	one := kmsg.NewOffsetCommitRequestTopic()
 	one.Topic = topic
+	named := kmsg.NewMetadataRequestTopic()
+	named.Topic = &topic
+	which := kmsg.NewPtrMetadataRequest()
+	which.Topics = append(which.Topics, named)
+	known, err := which.RequestWith(ctx, client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one.TopicID = known.Topics[0].TopicID
 	for _, n := range partitions {
 		p := kmsg.NewOffsetCommitRequestTopicPartition()
 		p.Partition, p.Offset = n, offset

@@ -197,16 +197,17 @@ func (l *wireLedger) told(client, what string, err error) {
 // wireClient is a Kafka client, and its own logger.
 type wireClient struct {
 	*kgo.Client
-	rig   *wireRig
-	name  string
-	ctx   context.Context
-	stop  context.CancelFunc
-	tasks sync.WaitGroup
-	rest  atomic.Bool  // it sends nothing
-	open  atomic.Int64 // records without an answer
-	moves atomic.Int64 // partitions that it got or lost
-	lost  atomic.Bool  // it was told that the topic is gone
-	since atomic.Int32 // how often the topic was made anew since the client first knew it
+	rig      *wireRig
+	name     string
+	ctx      context.Context
+	stop     context.CancelFunc
+	tasks    sync.WaitGroup
+	produces bool
+	rest     atomic.Bool  // it sends nothing
+	open     atomic.Int64 // records without an answer
+	moves    atomic.Int64 // partitions that it got or lost
+	lost     atomic.Bool  // it was told that the topic is gone
+	since    atomic.Int32 // how often the topic was made anew since the client first knew it
 }
 
 // Level makes it log all: the codes are in it.
@@ -262,6 +263,7 @@ func (r *wireRig) closeClients() {
 // produce starts a producer that sends to all partitions until it is told to rest.
 func (r *wireRig) produce(name string, opts ...kgo.Opt) *wireClient {
 	c := r.newClient(name, append([]kgo.Opt{kgo.DefaultProduceTopic(wireTopic), kgo.RecordPartitioner(kgo.RoundRobinPartitioner()), kgo.ProducerLinger(0)}, opts...)...)
+	c.produces = true
 	c.tasks.Go(func() {
 		for n := 0; pauseFor(c.ctx, wireGap); n++ {
 			c.open.Add(1) // before it looks whether it rests
@@ -281,28 +283,18 @@ func (c *wireClient) produceOne(record *kgo.Record) {
 	c.Produce(c.ctx, record, func(record *kgo.Record, err error) {
 		defer c.open.Add(-1)
 		switch {
-		case c.ctx.Err() != nil:
-		case since < c.rig.made.Load() || since > 0 && mayBeGone(err): // it went to one of two topics, or to none
-			c.gone(err)
+		case c.ctx.Err() != nil || since < c.rig.made.Load(): // of a topic made anew: it went to one of two, or to none
 		case err != nil:
 			c.rig.fail("%s: %s: %v", c.name, record.Value, err)
 		default:
 			c.rig.acknowledge(wirePlace(since, record.Partition), record.Offset, string(record.Value))
 		}
 	})
-	c.renew(func() { c.PurgeTopicsFromProducing(wireTopic) })
 }
 
 // isGone says whether an error tells that a topic has another id or is not there.
 func isGone(err error) bool {
 	return errors.Is(err, kerr.UnknownTopicID) || errors.Is(err, kerr.UnknownTopicOrPartition)
-}
-
-// mayBeGone says whether a record failed with its topic: the client's own error of what
-// it had when it forgot a topic has no code.
-func mayBeGone(err error) bool {
-	var code *kerr.Error
-	return err != nil && (isGone(err) || !errors.As(err, &code))
 }
 
 // gone notes that the client may have to forget the topic, since it is another one by now.

@@ -209,6 +209,16 @@ func (l *wireLoad) remake() {
 	})
 	l.create(wireTopic, wirePartitions, wireNodes)
 	l.fresh.Store(true)
+	// A producer that forgets a topic begins to count anew, which must not happen twice
+	// in the same topic: it has to know that it is another one by then.
+	l.pauseLoad()
+	for _, c := range l.clients {
+		if c.produces {
+			c.PurgeTopicsFromProducing(wireTopic)
+			c.since.Store(l.made.Load())
+		}
+	}
+	l.goOn()
 	l.await("all know the new topic", func(context.Context) error {
 		for _, c := range l.clients {
 			if c.since.Load() < l.made.Load() {
