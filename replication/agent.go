@@ -235,7 +235,7 @@ func (c *Controller) sweepDeleted(deleted int) error {
 }
 
 // settleAll waits until every replica that is its group's only voter leads, or cannot: then its high watermark covers all that was ever
-// acknowledged.
+// acknowledged. A replica that was killed may not know yet that its group has others by now, one of which leads.
 func (c *Controller) settleAll(ctx context.Context) error {
 	c.mu.RLock()
 	var alone []*Partition
@@ -246,7 +246,7 @@ func (c *Controller) settleAll(ctx context.Context) error {
 	}
 	c.mu.RUnlock()
 	for _, p := range alone {
-		if err := p.Writable(ctx); err != nil && ctx.Err() != nil {
+		if err := p.led(ctx); err != nil && ctx.Err() != nil {
 			return err
 		}
 	}
