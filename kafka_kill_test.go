@@ -116,14 +116,14 @@ func TestSlowKafkaKilled(t *testing.T) {
 }
 
 // TestSlowKafkaFaults kills, stops and closes nodes faster than a cluster gets whole, a
-// majority of them among it.
+// majority of them among it. Members may move: a client that finds nobody to connect to
+// joins its group anew.
 func TestSlowKafkaFaults(t *testing.T) {
 	if !slow() {
 		t.Skip("it takes long: set BILLET_SLOW")
 	}
 	l := startWireLoad(startWireRig(t))
-	for round := range 12 {
-		before := moved(l.members)
+	for range 12 {
 		for range 4 {
 			l.fault(someNodes(2))
 			pauseFor(t.Context(), time.Duration(rand.Int64N(int64(time.Second))))
@@ -134,9 +134,6 @@ func TestSlowKafkaFaults(t *testing.T) {
 		l.settle(l.names...)
 		l.whole(wireTopic, wireNodes)
 		l.whole(wireOffsets, wireNodes)
-		if n := moved(l.members) - before; n != 0 {
-			l.fail("round %d: members of Kafka's groups got or lost %d partitions", round, n)
-		}
 	}
 	l.end()
 }
