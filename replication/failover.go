@@ -46,6 +46,27 @@ type loss struct {
 	silent      bool   // it may be alive
 	gone        replicaGone
 	agreed      []int32 // nodes that see it too, with this one
+	// led are the groups that the node led when it was lost. Later is too late to look: another survivor may have campaigned by then, and lack entries that this
+	// replica has.
+	led []ledGroup
+}
+
+// ledGroup is a group with the leader that was known of it.
+type ledGroup struct {
+	p      *Partition
+	leader uint64
+	term   uint64
+}
+
+// ledBy lists the groups here that a node leads, as far as is known.
+func (h *Host) ledBy(node int32) []ledGroup {
+	var out []ledGroup
+	for _, p := range h.Partitions() {
+		if leader, term, ok := h.guard.leader(p.spec.Shard); ok && nodeOf(leader) == node {
+			out = append(out, ledGroup{p, leader, term})
+		}
+	}
+	return out
 }
 
 // peerGone is the body of kindPeerGone.
@@ -145,16 +166,26 @@ func (h *Host) onReplicaGone(_ context.Context, from int32, payload []byte) ([]b
 	if nodeOf(g.Replica) != from {
 		return nil, fmt.Errorf("%w: node %d speaks of replica %x", errPeerMessage, from, g.Replica)
 	}
+	h.failover.add(h.replicaLoss(from, g))
+	return nil, nil
+}
+
+// replicaLoss is the loss of a leader whose node goes on.
+func (h *Host) replicaLoss(from int32, g replicaGone) loss {
 	l := loss{node: from, gone: g, agreed: []int32{h.cfg.Node.ID}}
-	if p := h.partitionOf(g.Shard); p != nil {
-		for _, v := range p.voters() { // they were told as well
-			if n := nodeOf(v); n != from && n != h.cfg.Node.ID && h.reachable(n) {
-				l.agreed = append(l.agreed, n)
-			}
+	p := h.partitionOf(g.Shard)
+	if p == nil {
+		return l
+	}
+	if leader, term, ok := h.guard.leader(g.Shard); !ok || leader == g.Replica && term == g.Term { // not known: somebody campaigns already
+		l.led = []ledGroup{{p, g.Replica, g.Term}}
+	}
+	for _, v := range p.voters() { // they were told as well
+		if n := nodeOf(v); n != from && n != h.cfg.Node.ID && h.reachable(n) {
+			l.agreed = append(l.agreed, n)
 		}
 	}
-	h.failover.add(l)
-	return nil, nil
+	return l
 }
 
 func (h *Host) onPeerGone(_ context.Context, _ int32, payload []byte) ([]byte, error) {
@@ -172,7 +203,8 @@ func (h *Host) onPeerGone(_ context.Context, _ int32, payload []byte) ([]byte, e
 
 // confirmLoss asks the nodes that share groups with the lost one until all have lost it too, or enough time has passed.
 func (h *Host) confirmLoss(l loss) {
-	ask := h.neighbours(l.node)
+	l.led = h.ledBy(l.node)
+	ask := h.neighbours(&l)
 	body, err := json.Marshal(peerGone{l.node, l.incarnation})
 	if err != nil || len(ask) == 0 {
 		return
@@ -213,14 +245,11 @@ func (h *Host) asksGone(node int32, body []byte) bool {
 }
 
 // neighbours lists the nodes that vote together with the lost one, where that one led, and can be reached.
-func (h *Host) neighbours(lost int32) []int32 {
+func (h *Host) neighbours(l *loss) []int32 {
 	var list []int32
-	for _, p := range h.Partitions() {
-		if leader, _, ok := h.guard.leader(p.spec.Shard); !ok || nodeOf(leader) != lost {
-			continue
-		}
-		for _, v := range p.voters() {
-			if n := nodeOf(v); n != lost && n != h.cfg.Node.ID && h.reachable(n) && !slices.Contains(list, n) {
+	for _, g := range l.led {
+		for _, v := range g.p.voters() {
+			if n := nodeOf(v); n != l.node && n != h.cfg.Node.ID && h.reachable(n) && !slices.Contains(list, n) {
 				list = append(list, n)
 			}
 		}
@@ -277,27 +306,16 @@ func (h *Host) replaceLeaders() {
 // successions lists the groups here that have lost their leader, in the order of their shards, which is that of all survivors: so the first
 // in rank is the first in time as well, however many groups there are.
 func (h *Host) successions(l loss) []*succession {
-	parts := h.Partitions()
-	if l.incarnation == 0 {
-		parts = slices.DeleteFunc(parts, func(p *Partition) bool { return p.spec.Shard != l.gone.Shard })
-	}
 	now := time.Now()
 	var out []*succession
-	lost := 0
-	for _, p := range parts {
-		leader, term, ok := h.guard.leader(p.spec.Shard)
-		if !ok || nodeOf(leader) != l.node || l.incarnation == 0 && (leader != l.gone.Replica || term != l.gone.Term) {
-			continue
-		}
-		lot := lost / failoverGroup
-		lost++
-		rank, ranks, ok := p.rank(l)
+	for i, g := range l.led {
+		rank, ranks, ok := g.p.rank(l)
 		if !ok {
 			continue
 		}
-		due := now.Add(time.Duration(lot)*failoverPace + time.Duration(rank)*failoverStagger)
+		due := now.Add(time.Duration(i/failoverGroup)*failoverPace + time.Duration(rank)*failoverStagger)
 		out = append(out, &succession{
-			p: p, loss: l, leader: leader, term: term, heard: term, rank: rank, ranks: ranks,
+			p: g.p, loss: l, leader: g.leader, term: g.term, heard: g.term, rank: rank, ranks: ranks,
 			due: due, until: due.Add(electionTicks * h.cfg.TickInterval), again: failoverAgain,
 		})
 	}

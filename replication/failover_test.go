@@ -77,8 +77,15 @@ func TestKilledLeaderIsReplacedAtOnce(t *testing.T) {
 	}
 }
 
-// Where the first in rank lacks entries, the others refuse it, and the next one leads: nothing acknowledged is lost.
+// Where the first in rank lacks entries, the others refuse it, and the next one leads: nothing acknowledged is lost. So it is when the next one hears of the
+// loss after the first one has campaigned.
 func TestVoterThatIsBehindDoesNotLead(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		t.Run(fmt.Sprintf("late=%v", late), func(t *testing.T) { testVoterThatIsBehind(t, late) })
+	}
+}
+
+func testVoterThatIsBehind(t *testing.T, late bool) {
 	c := newPatientTrio(t, 0)
 	defer c.close()
 	c.produce(-1, "a")
@@ -94,10 +101,20 @@ func TestVoterThatIsBehindDoesNotLead(t *testing.T) {
 	// Node 2 gets nothing from the leader, and so cannot tell that it ends either: both are told.
 	c.net.Cut(nodeName(1), nodeName(2), transport.CutSilent)
 	c.produce(-1, "b")
+	told := [3]loss{l, l, l}
+	for i := range told {
+		told[i].led = c.nodes[i].host.ledBy(1)
+	}
 	c.kill(0)
 	began := time.Now()
-	c.nodes[first].host.failover.add(l)
-	c.nodes[second].host.failover.add(l)
+	c.nodes[first].host.failover.add(told[first])
+	if late {
+		eventually(t, "node 3 hears that node 2 campaigns", func() bool {
+			leader, now, ok := c.nodes[second].host.guard.leader(2)
+			return now > term && !(ok && leader == l.gone.Replica)
+		})
+	}
+	c.nodes[second].host.failover.add(told[second])
 	leader, at := c.produce(0, "c")
 	if _, now, _ := c.nodes[second].host.guard.leader(2); now < term+2 {
 		t.Errorf("term %d: node 2 did not campaign", now)
@@ -235,7 +252,7 @@ func TestNoCampaignWithoutCause(t *testing.T) {
 	if _, _, ok := p.rank(loss{node: 1, agreed: []int32{2}}); ok {
 		t.Error("one of three is a majority")
 	}
-	if len(h.successions(loss{node: 3, incarnation: 1, agreed: []int32{1, 2}})) != 0 {
+	if len(h.ledBy(3)) != 0 {
 		t.Error("a node that leads nothing has successors")
 	}
 }
@@ -313,11 +330,11 @@ func TestReplicaGoneIsChecked(t *testing.T) {
 		t.Error("nonsense was taken")
 	}
 	for _, g := range []replicaGone{{2, replicaID(1, 1), term - 1}, {2, replicaID(1, 2), term}, {3, replicaID(1, 1), term}} {
-		if s := h.successions(loss{node: 1, gone: g, agreed: []int32{2, 3}}); len(s) != 0 {
+		if s := h.successions(h.replicaLoss(1, g)); len(s) != 0 {
 			t.Errorf("%+v has successors", g)
 		}
 	}
-	if s := h.successions(loss{node: 1, gone: replicaGone{2, replicaID(1, 1), term}, agreed: []int32{2, 3}}); len(s) != 1 {
+	if s := h.successions(h.replicaLoss(1, replicaGone{2, replicaID(1, 1), term})); len(s) != 1 {
 		t.Error("the leader has no successor")
 	}
 }
