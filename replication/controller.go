@@ -42,7 +42,8 @@ type Controller struct {
 	moved    chan struct{}             // told when it moves; has room for one
 	router   *Router
 
-	version atomic.Uint64 // changes with every change that Changed tells of
+	version  atomic.Uint64 // changes with every change that Changed tells of
+	patience time.Duration // of askAgain for one answer
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -96,7 +97,7 @@ func OpenController(ctx context.Context, h *Host) (c *Controller, err error) {
 		return nil, err
 	}
 	defer end()
-	c = &Controller{host: h, admin: make(chan struct{}, 1), governWake: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
+	c = &Controller{patience: askPatience, host: h, admin: make(chan struct{}, 1), governWake: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
 	c.ctx, c.cancel = context.WithCancel(h.ctx)
 	c.mu.view = newView()
 	c.mu.partitions = make(map[uint64]*Partition)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/billetlog/billet/internal/vfs"
 	"github.com/billetlog/billet/segment"
@@ -366,6 +367,18 @@ func TestProducerIDsAgain(t *testing.T) {
 	do := func(_ *Controller, ctx context.Context, q nothing) (int64, error) { return id(ctx, q) }
 	if got, err := askAgain(testContext(t), k.c, "ids", nothing{}, do); got != 7 || err != nil || lost != 3 {
 		t.Errorf("%d after %d attempts, %v", got, lost, err)
+	}
+	calls := 0
+	k.c.patience = 20 * time.Millisecond
+	id = func(ctx context.Context, _ nothing) (int64, error) {
+		if calls++; calls == 1 { // no answer comes
+			<-ctx.Done()
+			return 0, ctx.Err()
+		}
+		return 8, nil
+	}
+	if got, err := askAgain(testContext(t), k.c, "ids", nothing{}, do); got != 8 || err != nil {
+		t.Errorf("%d after %d attempts, the first without an answer, %v", got, calls, err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	id = func(context.Context, nothing) (int64, error) { cancel(); return 0, ErrAmbiguous }

@@ -172,11 +172,18 @@ func ask[Q, R any](ctx context.Context, c *Controller, name string, q Q, do func
 	}
 }
 
-// askAgain is ask for what does no harm when it is decided twice: it goes on when the outcome is unknown.
+// askPatience is how long askAgain waits for one answer: longer than decisions take that disks and elections hold up.
+const askPatience = 10 * time.Second
+
+// askAgain is ask for what does no harm when it is decided twice: it goes on when the outcome is unknown, and when no answer comes for so long that it may
+// never come.
 func askAgain[Q, R any](ctx context.Context, c *Controller, name string, q Q, do func(*Controller, context.Context, Q) (R, error)) (R, error) {
 	for {
-		r, err := ask(ctx, c, name, q, do)
-		if err == nil || !errors.Is(err, ErrAmbiguous) || ctx.Err() != nil {
+		attempt, cancel := context.WithTimeout(ctx, c.patience)
+		r, err := ask(attempt, c, name, q, do)
+		late := attempt.Err() != nil
+		cancel()
+		if err == nil || !errors.Is(err, ErrAmbiguous) && !late || ctx.Err() != nil {
 			return r, err
 		}
 		select {

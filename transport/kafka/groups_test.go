@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -15,7 +17,18 @@ import (
 // groupsBroker has coordinators that take everything, and notes what they are asked.
 type groupsBroker struct {
 	*adminBroker
-	asked []kmsg.Request
+
+	heard struct {
+		sync.Mutex
+		asked []kmsg.Request
+	}
+}
+
+// requests are those that the coordinators were asked.
+func (b *groupsBroker) requests() []kmsg.Request {
+	b.heard.Lock()
+	defer b.heard.Unlock()
+	return slices.Clone(b.heard.asked)
 }
 
 func (b *groupsBroker) FindCoordinator(_ context.Context, group string) (int32, error) {
@@ -29,7 +42,9 @@ func (b *groupsBroker) FindCoordinator(_ context.Context, group string) (int32, 
 }
 
 func (b *groupsBroker) Coordinate(_ context.Context, _ Client, request kmsg.Request) kmsg.Response {
-	b.asked = append(b.asked, request)
+	b.heard.Lock()
+	b.heard.asked = append(b.heard.asked, request)
+	b.heard.Unlock()
 	response := request.ResponseKind()
 	switch q := request.(type) {
 	case *kmsg.OffsetCommitRequest:
@@ -140,7 +155,7 @@ func TestGroupsAuthorization(t *testing.T) {
 		consumer.Group = name
 		check("consumer heartbeat "+name, ask[*kmsg.ConsumerGroupHeartbeatResponse](c, consumer, 1).ErrorCode, want)
 	}
-	if n := len(b.asked); n != 5 {
+	if n := len(b.requests()); n != 5 {
 		t.Errorf("the coordinator was asked %d times", n)
 	}
 	consumer := kmsg.NewPtrConsumerGroupHeartbeatRequest()
