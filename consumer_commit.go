@@ -183,7 +183,7 @@ func (m *membership) commit(ctx context.Context, positions map[assignmentKey]int
 	for range commitTries {
 		m.mu.Lock()
 		q := m.mu.member.Commit(list)
-		joined := m.mu.member.Epoch() > 0
+		joined := m.mu.member.Epoch() > 0 && !m.mu.lost // it may be back already, and Poll has not dropped what is others' yet
 		m.mu.Unlock()
 		if !joined {
 			return fmt.Errorf("billet: commit: %w: it lost its place in group %q, and what it had is others'", ErrNotMember, name)

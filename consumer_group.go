@@ -151,7 +151,7 @@ func (m *membership) heartbeat(due time.Time) time.Duration {
 		m.mu.Unlock()
 		return m.consumer.config.MaxPollInterval // Poll wakes the loop
 	}
-	if m.mu.tell {
+	if m.mu.tell && len(m.mu.released) == 0 { // what was given up just now is committed first
 		m.mu.tell = false
 		var holds []group.TopicPartition
 		for tp := range m.mu.has {

@@ -451,6 +451,33 @@ func TestGroupConsumerStaticMember(t *testing.T) {
 	}
 }
 
+// What was given up is committed before the coordinator hears of it, and nothing is committed
+// of what was lost, although the member is back.
+func TestGroupMembershipOrder(t *testing.T) {
+	r := newGroupRig(t, 1, 0)
+	config := ConsumerConfig{Group: "g", Topics: []string{"t"}}
+	config.EnsureDefaults()
+	m := &membership{consumer: &Consumer{config: config, wake: make(chan struct{}, 1)}, groups: r.groups, ctx: r.ctx}
+	m.mu.member = group.NewMember(group.MemberOptions{Group: "g", ID: newMemberID(), Topics: config.Topics, RebalanceTimeout: time.Minute})
+	m.mu.kept = map[assignmentKey]int64{}
+	if wait := m.heartbeat(time.Time{}); wait <= 0 || m.mu.member.Epoch() == 0 {
+		t.Fatalf("it did not join: %v", m.mu.err)
+	}
+	later := time.Now().Add(time.Hour)
+	m.mu.tell, m.mu.released = true, map[assignmentKey]int64{{"t", 0}: 5}
+	if m.heartbeat(later) != 0 || !m.mu.tell {
+		t.Error("the coordinator was told of what is not committed yet")
+	}
+	m.commitReleased()
+	if m.heartbeat(later) == 0 || m.mu.tell {
+		t.Error("the coordinator was not told")
+	}
+	m.mu.lost = true
+	if err := m.commit(r.ctx, map[assignmentKey]int64{{"t", 0}: 3}); !errors.Is(err, ErrNotMember) {
+		t.Errorf("a commit of what was lost: %v", err)
+	}
+}
+
 func TestGroupConfig(t *testing.T) {
 	for name, config := range map[string]ConsumerConfig{
 		"no group":       {Pattern: "x"},

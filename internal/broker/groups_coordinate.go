@@ -122,34 +122,37 @@ func split(request kmsg.Request) []kmsg.Request {
 			parts = append(parts, &part)
 		}
 	case *kmsg.DescribeGroupsRequest:
-		if len(q.Groups) == 1 {
-			return nil
-		}
-		for _, name := range q.Groups {
+		return splitNames(q.Groups, func(one []string) kmsg.Request {
 			part := *q
-			part.Groups = []string{name}
-			parts = append(parts, &part)
-		}
+			part.Groups = one
+			return &part
+		})
 	case *kmsg.ConsumerGroupDescribeRequest:
-		if len(q.Groups) == 1 {
-			return nil
-		}
-		for _, name := range q.Groups {
+		return splitNames(q.Groups, func(one []string) kmsg.Request {
 			part := *q
-			part.Groups = []string{name}
-			parts = append(parts, &part)
-		}
+			part.Groups = one
+			return &part
+		})
 	case *kmsg.DeleteGroupsRequest:
-		if len(q.Groups) == 1 {
-			return nil
-		}
-		for _, name := range q.Groups {
+		return splitNames(q.Groups, func(one []string) kmsg.Request {
 			part := *q
-			part.Groups = []string{name}
-			parts = append(parts, &part)
-		}
+			part.Groups = one
+			return &part
+		})
 	default:
 		return nil
+	}
+	return parts
+}
+
+// splitNames makes a request of each name, unless there is one.
+func splitNames(names []string, with func(one []string) kmsg.Request) []kmsg.Request {
+	if len(names) == 1 {
+		return nil
+	}
+	parts := make([]kmsg.Request, 0, len(names))
+	for _, name := range names {
+		parts = append(parts, with([]string{name}))
 	}
 	return parts
 }
