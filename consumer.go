@@ -17,7 +17,8 @@ import (
 // returned to one member at least; to another one again when the first went away, or
 // lost its place, before it had committed. A partition moves between two Polls, when
 // the records of the first one have been dealt with; partitions that stay go on
-// meanwhile. Callbacks come from within Poll, and from Close.
+// meanwhile. Callbacks come from within Poll, and from Close; Log.Close closes all
+// consumers at the same time.
 //
 // Without a group its positions end with it, and it reads what it is assigned.
 type Consumer struct {

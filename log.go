@@ -218,8 +218,8 @@ func (l *Log) check(ctx context.Context) error {
 	return nil
 }
 
-// Close closes open producers and consumers, brings everything to the disk and
-// releases the directory. Records that a Producer still holds fail with
+// Close closes open producers and consumers, the latter side by side, brings
+// everything to the disk and releases the directory. Records that a Producer still holds fail with
 // ErrClosed: close producers first. A second Close waits for the first and
 // returns nil.
 func (l *Log) Close() error {
@@ -236,9 +236,7 @@ func (l *Log) Close() error {
 	for p := range producers {
 		errs = append(errs, p.shut())
 	}
-	for c := range consumers {
-		errs = append(errs, c.Close())
-	}
+	closeConsumers(consumers)
 	ctx, cancel := context.WithTimeout(context.Background(), l.config.CloseTimeout)
 	defer cancel()
 	if err := l.node.Close(ctx); err != nil {
@@ -246,6 +244,16 @@ func (l *Log) Close() error {
 	}
 	l.events.close()
 	return errors.Join(errs...)
+}
+
+// closeConsumers closes consumers side by side: those in groups whose coordinators do
+// not answer wait together for what one of them waits.
+func closeConsumers(consumers map[*Consumer]struct{}) {
+	var all sync.WaitGroup
+	for c := range consumers {
+		all.Go(func() { _ = c.Close() }) // it has no error
+	}
+	all.Wait()
 }
 
 // NewProducer returns a Producer. Errors: ErrInvalidConfig, ErrClosed.
