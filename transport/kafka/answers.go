@@ -233,6 +233,9 @@ func (c *conn) writeBatch(batch []*answer) (err error) {
 		writeBuffers.Put(kept)
 	}()
 	for i, a := range batch {
+		if c.isFirst(a) {
+			c.endInOrder()
+		}
 		buf = appendAnswer(buf, a)
 		if a.encoded != nil || a.close != nil || len(buf) >= writeKeepMax || i == len(batch)-1 {
 			if err := c.writeAll(buf, a.encoded); err != nil {

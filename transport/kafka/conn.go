@@ -47,6 +47,7 @@ type conn struct {
 	host     string
 	started  time.Time
 	session  session
+	ending   ending
 	// busySince is when the request began that is carried out, in nanoseconds; 0: none is.
 	busySince atomic.Int64
 	// heldSince is when memory was taken for the request that is read or carried out, and
@@ -57,7 +58,6 @@ type conn struct {
 	cancel  context.CancelFunc
 	cursors cursorCache   // of fetches
 	fetches *fetchSession // nil: there is none
-
 }
 
 func newConn(s *Server, l *listener, nc net.Conn) *conn {
@@ -78,6 +78,9 @@ func hostOf(nc net.Conn) string {
 
 // abort makes the connection end. TLS would wait to say goodbye.
 func (c *conn) abort(why error) {
+	if errors.Is(why, errBad) || errors.Is(why, errDenied) {
+		c.endInOrder()
+	}
 	c.stop(why)
 	c.cancel()
 	_ = c.raw.Close()
@@ -94,6 +97,7 @@ func (c *conn) run() {
 		// It may have sent requests and closed its side, or waits to hear why.
 		c.busySince.Store(time.Now().UnixNano())
 		err = errors.Join(c.drain(), deniedOnly(err))
+		c.endInOrder()
 	}
 	c.abort(err)
 	c.answers.writers.Wait()

@@ -158,6 +158,7 @@ func (s *Server) accept(l *listener) {
 			}
 			continue
 		}
+		resetAtEnd(nc)
 		if err := s.take(l, nc); err != nil {
 			s.logLimited(&s.clientLines, slog.LevelWarn, "a connection was refused", slog.String("listener", l.opts.Name),
 				slog.String("host", hostOf(nc)), slog.Any("err", err))
