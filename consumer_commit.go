@@ -17,7 +17,7 @@ const commitTries = 10
 
 // asyncCommits is what CommitAsync was asked for since the last time.
 type asyncCommits struct {
-	positions map[assignmentKey]int64
+	positions map[memberKey]int64
 	done      []func(error)
 }
 
@@ -35,19 +35,39 @@ func (c *Consumer) Commit(ctx context.Context) error {
 	return m.commit(ctx, m.positions(false))
 }
 
-// CommitRecords makes the group keep the positions after the given records. Otherwise as
-// Commit.
+// CommitRecords makes the group keep the positions after the given records, which are of
+// topics that there are now under their names. Otherwise as Commit; ErrUnknownTopic when
+// there is none.
 func (c *Consumer) CommitRecords(ctx context.Context, records ...Record) error {
 	m, err := c.membershipFor("commit")
 	if err != nil {
 		return err
 	}
-	positions := map[assignmentKey]int64{}
+	positions := map[memberKey]int64{}
 	for i := range records {
-		key := assignmentKey{records[i].Topic, records[i].Partition}
+		key, err := c.memberKey(records[i].Topic, records[i].Partition)
+		if err != nil {
+			return fmt.Errorf("billet: commit: %w", err)
+		}
 		positions[key] = max(positions[key], records[i].Offset+1)
 	}
 	return m.commit(ctx, positions)
+}
+
+// memberKey finds a partition as a group knows it: the one that is read now, or else the
+// one that there is.
+func (c *Consumer) memberKey(topic string, partition int32) (memberKey, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := assignmentKey{topic, partition}
+	if a := c.mu.byKey[key]; a != nil {
+		return a.member(), nil
+	}
+	state, ok := c.catalog.Topic(topic)
+	if !ok {
+		return memberKey{}, fmt.Errorf("topic %q: %w: %s", topic, ErrUnknownTopic, adviceUnknownTopic)
+	}
+	return memberKey{key, topicIDOf(state.ID)}, nil
 }
 
 // CommitAsync is Commit without waiting. done, unless nil, gets the error, from a
@@ -83,15 +103,19 @@ func (c *Consumer) CommitAsync(done func(error)) {
 
 // Committed returns the offset at which the group goes on with a partition, whoever reads
 // it; ok is false when it has none. Errors: ErrNotMember when the consumer is in no
-// group, ErrClosed; ctx's own.
+// group, ErrUnknownTopic, ErrClosed; ctx's own.
 func (c *Consumer) Committed(ctx context.Context, topic string, partition int32) (offset int64, ok bool, err error) {
 	m, err := c.membershipFor("committed offset")
 	if err != nil {
 		return 0, false, err
 	}
+	key, err := c.memberKey(topic, partition)
+	if err != nil {
+		return 0, false, fmt.Errorf("billet: committed offset: %w", err)
+	}
 	for range commitTries {
 		m.mu.Lock()
-		q := m.mu.member.Fetch(map[string][]int32{topic: {partition}})
+		q := m.mu.member.Fetch([]group.TopicPartition{{Topic: key.id, Partition: partition}})
 		m.mu.Unlock()
 		answer, err := m.groups.Ask(ctx, c.config.ClientID, q)
 		if err != nil {
@@ -137,25 +161,25 @@ func (c *Consumer) membershipFor(what string) (*membership, error) {
 
 // positions are those of the partitions that Poll reads: after what it returned or, if
 // done, after what it had returned when it was last called.
-func (m *membership) positions(done bool) map[assignmentKey]int64 {
+func (m *membership) positions(done bool) map[memberKey]int64 {
 	c := m.consumer
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	positions := map[assignmentKey]int64{}
+	positions := map[memberKey]int64{}
 	for _, a := range c.mu.assigned {
 		switch {
 		case a.unplaced:
 		case done:
-			positions[a.assignmentKey] = a.done
+			positions[a.member()] = a.done
 		default:
-			positions[a.assignmentKey] = a.position
+			positions[a.member()] = a.position
 		}
 	}
 	if !done { // an iteration has not come to these
 		for i := len(c.mu.unyielded) - 1; i >= 0; i-- {
 			r := &c.mu.unyielded[i]
-			if key := (assignmentKey{r.Topic, r.Partition}); positions[key] > 0 {
-				positions[key] = r.Offset
+			if a := c.mu.byKey[assignmentKey{r.Topic, r.Partition}]; a != nil && positions[a.member()] > 0 {
+				positions[a.member()] = r.Offset
 			}
 		}
 	}
@@ -170,13 +194,15 @@ func (m *membership) positions(done bool) map[assignmentKey]int64 {
 }
 
 // commit sends positions until they are kept or refused.
-func (m *membership) commit(ctx context.Context, positions map[assignmentKey]int64) error {
+func (m *membership) commit(ctx context.Context, positions map[memberKey]int64) error {
 	if len(positions) == 0 {
 		return nil
 	}
 	list := make([]group.Position, 0, len(positions))
+	names := make(map[group.TopicID]string, len(positions))
 	for key, offset := range positions {
-		list = append(list, group.Position{Topic: key.topic, Partition: key.partition, Offset: offset, Epoch: -1})
+		names[key.id] = key.topic
+		list = append(list, group.Position{TopicPartition: group.TopicPartition{Topic: key.id, Partition: key.partition}, Offset: offset, Epoch: -1})
 	}
 	name := m.consumer.config.Group
 	var err error
@@ -193,7 +219,7 @@ func (m *membership) commit(ctx context.Context, positions map[assignmentKey]int
 			return groupError(name, askErr)
 		}
 		stale := false
-		if stale, err = m.mu.member.Committed(answer); !stale {
+		if stale, err = m.mu.member.Committed(answer, names); !stale {
 			break
 		}
 	}
@@ -215,7 +241,7 @@ func (m *membership) commitDone() { _ = m.commit(m.ctx, m.positions(true)) } // 
 func (m *membership) commitReleased() {
 	m.mu.Lock()
 	released := m.mu.released
-	m.mu.released = map[assignmentKey]int64{}
+	m.mu.released = map[memberKey]int64{}
 	for key, offset := range released {
 		if m.mu.kept[key] == offset {
 			delete(released, key)
@@ -276,6 +302,7 @@ var groupErrors = map[int16]error{
 	kerr.UNSUPPORTED_ASSIGNOR:       ErrInvalidConfig,
 	kerr.INVALID_REGULAR_EXPRESSION: ErrInvalidConfig,
 	kerr.UNKNOWN_TOPIC_OR_PARTITION: ErrUnknownTopic,
+	kerr.UNKNOWN_TOPIC_ID:           ErrUnknownTopic,
 }
 
 // groupError gives an answer of a coordinator its public name.

@@ -69,8 +69,8 @@ type membership struct {
 		// err is for the next Poll; final is why the member cannot be one any more.
 		err, final error
 		errCode    int16 // of the last that Poll was given
-		released   map[assignmentKey]int64
-		kept       map[assignmentKey]int64 // committed last, or where it began
+		released   map[memberKey]int64
+		kept       map[memberKey]int64 // committed last, or where it began
 		async      asyncCommits
 		polling    bool
 		polled     time.Time // Poll last ended
@@ -78,9 +78,27 @@ type membership struct {
 	}
 }
 
+// memberKey is a partition that a member has, told from that of another topic which had
+// the name before.
+type memberKey struct {
+	assignmentKey
+	id group.TopicID
+}
+
+// member is the partition as a group knows it.
+func (a *assignment) member() memberKey { return memberKey{a.assignmentKey, topicIDOf(a.topicID)} }
+
+// topicIDOf reads a topic's id, which is zero if it is none.
+func topicIDOf(text string) (id group.TopicID) {
+	if _, err := hex.Decode(id[:], []byte(text)); err != nil || len(text) != hex.EncodedLen(len(id)) {
+		return group.TopicID{}
+	}
+	return id
+}
+
 // placed is a partition with the position at which its reading begins; -1: StartAt says.
 type placed struct {
-	assignmentKey
+	memberKey
 	offset int64
 }
 
@@ -94,8 +112,8 @@ func newMembership(c *Consumer, g groups) *membership {
 	})
 	m.mu.has = map[group.TopicPartition]assignmentKey{}
 	m.mu.coming = map[group.TopicPartition]placed{}
-	m.mu.released = map[assignmentKey]int64{}
-	m.mu.kept = map[assignmentKey]int64{}
+	m.mu.released = map[memberKey]int64{}
+	m.mu.kept = map[memberKey]int64{}
 	m.mu.polled = time.Now()
 	go m.run()
 	return m
@@ -244,8 +262,7 @@ func (m *membership) place() bool {
 		m.mu.Unlock()
 		return true
 	}
-	ids := map[assignmentKey]group.TopicPartition{}
-	byName := map[string][]int32{}
+	var missing []group.TopicPartition
 	complete := true
 	var names map[group.TopicID]string
 	for tp := range m.mu.member.Target() {
@@ -258,18 +275,16 @@ func (m *membership) place() bool {
 		if names == nil {
 			names = m.consumer.topicNames()
 		}
-		name, ok := names[tp.Topic]
-		if !ok {
+		if _, ok := names[tp.Topic]; !ok {
 			complete = false // it was made or deleted just now
 			continue
 		}
-		ids[assignmentKey{name, tp.Partition}] = tp
-		byName[name] = append(byName[name], tp.Partition)
+		missing = append(missing, tp)
 	}
 	member, epoch := m.mu.member, m.mu.member.Epoch()
-	q := member.Fetch(byName)
+	q := member.Fetch(missing)
 	m.mu.Unlock()
-	if len(ids) == 0 {
+	if len(missing) == 0 {
 		return complete
 	}
 	answer, err := m.ask(m.ctx, q)
@@ -280,24 +295,24 @@ func (m *membership) place() bool {
 	if err != nil {
 		return false
 	}
-	at := map[assignmentKey]int64{}
+	at := map[group.TopicPartition]int64{}
 	for _, p := range positions {
-		at[assignmentKey{p.Topic, p.Partition}] = p.Offset
+		at[p.TopicPartition] = p.Offset
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.mu.lost || epoch == 0 {
 		return true
 	}
-	for key, tp := range ids {
+	for _, tp := range missing {
 		if !member.Target()[tp] {
 			continue
 		}
-		offset, ok := at[key]
+		offset, ok := at[tp]
 		if !ok {
 			offset = -1
 		}
-		m.mu.coming[tp] = placed{key, offset}
+		m.mu.coming[tp] = placed{memberKey{assignmentKey{names[tp.Topic], tp.Partition}, tp.Topic}, offset}
 	}
 	signal(m.consumer.wake)
 	return complete
@@ -307,10 +322,7 @@ func (m *membership) place() bool {
 func (c *Consumer) topicNames() map[group.TopicID]string {
 	names := map[group.TopicID]string{}
 	for _, t := range c.catalog.Topics() {
-		var id group.TopicID
-		if _, err := hex.Decode(id[:], []byte(t.ID)); err == nil {
-			names[id] = t.Name
-		}
+		names[topicIDOf(t.ID)] = t.Name
 	}
 	return names
 }

@@ -459,12 +459,14 @@ func TestGroupMembershipOrder(t *testing.T) {
 	config.EnsureDefaults()
 	m := &membership{consumer: &Consumer{config: config, wake: make(chan struct{}, 1)}, groups: r.groups, ctx: r.ctx}
 	m.mu.member = group.NewMember(group.MemberOptions{Group: "g", ID: newMemberID(), Topics: config.Topics, RebalanceTimeout: time.Minute})
-	m.mu.kept = map[assignmentKey]int64{}
+	m.mu.kept = map[memberKey]int64{}
 	if wait := m.heartbeat(time.Time{}); wait <= 0 || m.mu.member.Epoch() == 0 {
 		t.Fatalf("it did not join: %v", m.mu.err)
 	}
 	later := time.Now().Add(time.Hour)
-	m.mu.tell, m.mu.released = true, map[assignmentKey]int64{{"t", 0}: 5}
+	state, _ := r.cat.Topic("t")
+	key := memberKey{assignmentKey{"t", 0}, topicIDOf(state.ID)}
+	m.mu.tell, m.mu.released = true, map[memberKey]int64{key: 5}
 	if m.heartbeat(later) != 0 || !m.mu.tell {
 		t.Error("the coordinator was told of what is not committed yet")
 	}
@@ -473,7 +475,7 @@ func TestGroupMembershipOrder(t *testing.T) {
 		t.Error("the coordinator was not told")
 	}
 	m.mu.lost = true
-	if err := m.commit(r.ctx, map[assignmentKey]int64{{"t", 0}: 3}); !errors.Is(err, ErrNotMember) {
+	if err := m.commit(r.ctx, map[memberKey]int64{key: 3}); !errors.Is(err, ErrNotMember) {
 		t.Errorf("a commit of what was lost: %v", err)
 	}
 }

@@ -88,10 +88,7 @@ func (m *membership) drop(gone []group.TopicPartition) {
 // of it.
 func (m *membership) revoke(revoked []group.TopicPartition) {
 	m.mu.Lock()
-	keys := make([]assignmentKey, 0, len(revoked))
-	for _, tp := range revoked {
-		keys = append(keys, m.mu.has[tp])
-	}
+	keys := m.keysLocked(revoked)
 	m.mu.Unlock()
 	if m.consumer.config.OnRevoke != nil {
 		m.consumer.config.OnRevoke(partitionsOf(keys))
@@ -110,13 +107,21 @@ func (m *membership) revoke(revoked []group.TopicPartition) {
 }
 
 // forget takes partitions off what Poll reads.
-func (m *membership) forget(gone []group.TopicPartition) []assignmentKey {
+func (m *membership) forget(gone []group.TopicPartition) []memberKey {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	keys := make([]assignmentKey, 0, len(gone))
+	keys := m.keysLocked(gone)
 	for _, tp := range gone {
-		keys = append(keys, m.mu.has[tp])
 		delete(m.mu.has, tp)
+	}
+	return keys
+}
+
+// keysLocked are partitions that Poll reads with the names of their topics.
+func (m *membership) keysLocked(partitions []group.TopicPartition) []memberKey {
+	keys := make([]memberKey, 0, len(partitions))
+	for _, tp := range partitions {
+		keys = append(keys, memberKey{m.mu.has[tp], tp.Topic})
 	}
 	return keys
 }
@@ -131,17 +136,17 @@ func (m *membership) takeUp() {
 	}
 	m.mu.coming = map[group.TopicPartition]placed{}
 	m.mu.Unlock()
-	var keys []assignmentKey
+	var keys []memberKey
 	for tp, p := range coming {
 		if !m.consumer.takeUp(p) {
 			continue // its topic was deleted just now
 		}
 		m.mu.Lock()
 		m.mu.has[tp] = p.assignmentKey
-		delete(m.mu.released, p.assignmentKey)
-		m.mu.kept[p.assignmentKey] = p.offset
+		delete(m.mu.released, p.memberKey)
+		m.mu.kept[p.memberKey] = p.offset
 		m.mu.Unlock()
-		keys = append(keys, p.assignmentKey)
+		keys = append(keys, p.memberKey)
 	}
 	m.mu.Lock()
 	m.mu.tell = true
@@ -152,7 +157,7 @@ func (m *membership) takeUp() {
 	}
 }
 
-func partitionsOf(keys []assignmentKey) []TopicPartition {
+func partitionsOf(keys []memberKey) []TopicPartition {
 	out := make([]TopicPartition, 0, len(keys))
 	for _, k := range keys {
 		out = append(out, TopicPartition{k.topic, k.partition})
@@ -164,12 +169,12 @@ func partitionsOf(keys []assignmentKey) []TopicPartition {
 }
 
 // giveUp stops reading partitions and returns the positions.
-func (c *Consumer) giveUp(keys []assignmentKey) map[assignmentKey]int64 {
+func (c *Consumer) giveUp(keys []memberKey) map[memberKey]int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	positions := map[assignmentKey]int64{}
+	positions := map[memberKey]int64{}
 	for _, key := range keys {
-		if a := c.mu.byKey[key]; a != nil {
+		if a := c.mu.byKey[key.assignmentKey]; a != nil && a.member() == key {
 			if !a.unplaced {
 				positions[key] = a.position
 			}
@@ -184,7 +189,7 @@ func (c *Consumer) takeUp(p placed) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	state, ok := c.catalog.Topic(p.topic)
-	if !ok || c.mu.closed || c.mu.byKey[p.assignmentKey] != nil {
+	if !ok || topicIDOf(state.ID) != p.id || c.mu.closed || c.mu.byKey[p.assignmentKey] != nil {
 		return false
 	}
 	if err := c.addLocked(&state, p.partition, c.config.StartAt); err != nil {

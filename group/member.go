@@ -66,8 +66,8 @@ const defaultInterval = time.Second
 // Version of the requests that a member makes.
 const (
 	heartbeatVersion    = 1
-	offsetCommitVersion = 9
-	offsetFetchVersion  = 9
+	offsetCommitVersion = 10 // which has topics by id
+	offsetFetchVersion  = 10
 )
 
 // ID is the member's id.

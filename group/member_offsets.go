@@ -11,26 +11,26 @@ import (
 
 // Position is how far a group has read a partition: Offset is the next record's.
 type Position struct {
-	Topic     string
-	Partition int32
-	Offset    int64
+	TopicPartition
+	Offset int64
 	// Epoch is the leader's that the record before was read in, or -1.
 	Epoch int32
 }
 
-// Commit asks the coordinator to keep positions.
+// Commit asks the coordinator to keep positions. They are of topics by id: nothing is
+// kept for another topic of the same name.
 func (m *Member) Commit(positions []Position) Message {
 	q := kmsg.NewPtrOffsetCommitRequest()
 	q.SetVersion(offsetCommitVersion)
 	q.Group, q.MemberID, q.Generation, q.InstanceID = m.opts.Group, m.opts.ID, m.epoch, textOrNil(m.opts.Instance)
-	byTopic := map[string]int{}
+	byTopic := map[TopicID]int{}
 	for _, p := range positions {
 		i, ok := byTopic[p.Topic]
 		if !ok {
 			i = len(q.Topics)
 			byTopic[p.Topic] = i
 			t := kmsg.NewOffsetCommitRequestTopic()
-			t.Topic = p.Topic
+			t.TopicID = p.Topic
 			q.Topics = append(q.Topics, t)
 		}
 		one := kmsg.NewOffsetCommitRequestTopicPartition()
@@ -42,8 +42,8 @@ func (m *Member) Commit(positions []Position) Message {
 
 // Committed reads the answer to Commit. stale says that the member has moved to another
 // epoch meanwhile and that the same positions can be sent again. Errors are *kerr.Error,
-// joined: one for each partition that was refused.
-func (m *Member) Committed(answer Answer) (stale bool, err error) {
+// joined: one for each partition that was refused, by the name that its topic had.
+func (m *Member) Committed(answer Answer, names map[TopicID]string) (stale bool, err error) {
 	r, ok := answer.(*kmsg.OffsetCommitResponse)
 	if !ok {
 		return false, fmt.Errorf("group: a commit of group %q was answered with a %T", m.opts.Group, answer)
@@ -54,16 +54,15 @@ func (m *Member) Committed(answer Answer) (stale bool, err error) {
 			p := &r.Topics[i].Partitions[j]
 			stale = stale || p.ErrorCode == kerr.STALE_MEMBER_EPOCH
 			if p.ErrorCode != kerr.NONE {
-				errs = append(errs, kerr.Errorf(p.ErrorCode, "group %q did not keep the offset of %s/%d", m.opts.Group, r.Topics[i].Topic, p.Partition))
+				errs = append(errs, kerr.Errorf(p.ErrorCode, "group %q did not keep the offset of %s/%d", m.opts.Group, names[r.Topics[i].TopicID], p.Partition))
 			}
 		}
 	}
 	return stale, errors.Join(errs...)
 }
 
-// Fetch asks for positions that the group has committed. Those of topics that are
-// partitions asked for by name.
-func (m *Member) Fetch(partitions map[string][]int32) Message {
+// Fetch asks for positions that the group has committed.
+func (m *Member) Fetch(partitions []TopicPartition) Message {
 	q := kmsg.NewPtrOffsetFetchRequest()
 	q.SetVersion(offsetFetchVersion)
 	g := kmsg.NewOffsetFetchRequestGroup()
@@ -72,10 +71,17 @@ func (m *Member) Fetch(partitions map[string][]int32) Message {
 		g.MemberID, g.MemberEpoch = &m.opts.ID, m.epoch
 	}
 	g.Topics = []kmsg.OffsetFetchRequestGroupTopic{}
-	for _, name := range sortedKeys(partitions) {
-		t := kmsg.NewOffsetFetchRequestGroupTopic()
-		t.Topic, t.Partitions = name, partitions[name]
-		g.Topics = append(g.Topics, t)
+	byTopic := map[TopicID]int{}
+	for _, tp := range partitions {
+		i, ok := byTopic[tp.Topic]
+		if !ok {
+			i = len(g.Topics)
+			byTopic[tp.Topic] = i
+			t := kmsg.NewOffsetFetchRequestGroupTopic()
+			t.TopicID = tp.Topic
+			g.Topics = append(g.Topics, t)
+		}
+		g.Topics[i].Partitions = append(g.Topics[i].Partitions, tp.Partition)
 	}
 	q.Groups = append(q.Groups, g)
 	return q
@@ -96,10 +102,10 @@ func (m *Member) Fetched(answer Answer) (positions []Position, stale bool, err e
 		for j := range g.Topics[i].Partitions {
 			p := &g.Topics[i].Partitions[j]
 			if p.ErrorCode != kerr.NONE {
-				return nil, false, kerr.Errorf(p.ErrorCode, "group %q did not tell its offset of %s/%d", m.opts.Group, g.Topics[i].Topic, p.Partition)
+				return nil, false, kerr.Errorf(p.ErrorCode, "group %q did not tell its offset of partition %d of topic %x", m.opts.Group, p.Partition, g.Topics[i].TopicID)
 			}
 			if p.Offset >= 0 {
-				positions = append(positions, Position{g.Topics[i].Topic, p.Partition, p.Offset, p.LeaderEpoch})
+				positions = append(positions, Position{TopicPartition{g.Topics[i].TopicID, p.Partition}, p.Offset, p.LeaderEpoch})
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package group
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -87,27 +88,28 @@ func TestMemberLoses(t *testing.T) {
 
 func TestMemberOffsets(t *testing.T) {
 	m := NewMember(MemberOptions{Group: "g", ID: "m"})
-	q := m.Commit([]Position{{"a", 0, 5, -1}, {"b", 1, 6, -1}, {"a", 2, 7, -1}}).(*kmsg.OffsetCommitRequest)
-	if len(q.Topics) != 2 || len(q.Topics[0].Partitions) != 2 {
+	a, b := TopicID{1}, TopicID{2}
+	q := m.Commit([]Position{{TopicPartition{a, 0}, 5, -1}, {TopicPartition{b, 1}, 6, -1}, {TopicPartition{a, 2}, 7, -1}}).(*kmsg.OffsetCommitRequest)
+	if len(q.Topics) != 2 || len(q.Topics[0].Partitions) != 2 || q.Topics[0].TopicID != a || q.Version < 10 {
 		t.Errorf("it commits %+v", q.Topics)
 	}
 	r := q.ResponseKind().(*kmsg.OffsetCommitResponse)
-	r.Topics = []kmsg.OffsetCommitResponseTopic{{Topic: "a", Partitions: []kmsg.OffsetCommitResponseTopicPartition{{Partition: 0}, {Partition: 2, ErrorCode: kerr.STALE_MEMBER_EPOCH}}}}
-	if stale, err := m.Committed(r); !stale || err == nil {
+	r.Topics = []kmsg.OffsetCommitResponseTopic{{TopicID: a, Partitions: []kmsg.OffsetCommitResponseTopicPartition{{Partition: 0}, {Partition: 2, ErrorCode: kerr.STALE_MEMBER_EPOCH}}}}
+	if stale, err := m.Committed(r, map[TopicID]string{a: "of-a"}); !stale || err == nil || !strings.Contains(err.Error(), "of-a/2") {
 		t.Errorf("stale %v, %v", stale, err)
 	}
 	r.Topics[0].Partitions[1].ErrorCode = kerr.NONE
-	if stale, err := m.Committed(r); stale || err != nil {
+	if stale, err := m.Committed(r, nil); stale || err != nil {
 		t.Errorf("stale %v, %v", stale, err)
 	}
-	f := m.Fetch(map[string][]int32{"a": {0, 1}}).(*kmsg.OffsetFetchRequest).ResponseKind().(*kmsg.OffsetFetchResponse)
+	f := m.Fetch([]TopicPartition{{a, 0}, {a, 1}}).(*kmsg.OffsetFetchRequest).ResponseKind().(*kmsg.OffsetFetchResponse)
 	if _, _, err := m.Fetched(f); err == nil {
 		t.Error("an answer without a group was taken")
 	}
-	f.Groups = []kmsg.OffsetFetchResponseGroup{{Group: "g", Topics: []kmsg.OffsetFetchResponseGroupTopic{{Topic: "a", Partitions: []kmsg.OffsetFetchResponseGroupTopicPartition{
+	f.Groups = []kmsg.OffsetFetchResponseGroup{{Group: "g", Topics: []kmsg.OffsetFetchResponseGroupTopic{{TopicID: a, Partitions: []kmsg.OffsetFetchResponseGroupTopicPartition{
 		{Partition: 0, Offset: 9}, {Partition: 1, Offset: -1}}}}}}
 	positions, stale, err := m.Fetched(f)
-	if len(positions) != 1 || positions[0].Offset != 9 || stale || err != nil {
+	if len(positions) != 1 || positions[0].Topic != a || positions[0].Offset != 9 || stale || err != nil {
 		t.Errorf("%v, %v, %v", positions, stale, err)
 	}
 }

@@ -38,3 +38,11 @@ func NewTopics(topics []Topic) *Topics {
 	}
 	return t
 }
+
+// ByID returns the topic that has an id.
+func (t *Topics) ByID(id TopicID) (Topic, bool) {
+	if one := t.byID[id]; one != nil {
+		return *one, true
+	}
+	return Topic{}, false
+}

@@ -211,12 +211,15 @@ func (g *groups) commit(ctx context.Context, from kafka.Client, q *kmsg.OffsetCo
 	for i, topic := range q.Topics {
 		kept := topic
 		kept.Partitions = nil
+		name, code := now.nameFor(q, i)
 		for j, p := range topic.Partitions {
-			if now.has(topic.Topic, p.Partition) {
+			if code == kerr.NONE && now.has(name, p.Partition) {
 				kept.Partitions = append(kept.Partitions, p)
 				codes = append(codes, &out.Topics[i].Partitions[j].ErrorCode)
-			} else {
-				missing = true
+				continue
+			}
+			if missing = true; code != kerr.NONE {
+				out.Topics[i].Partitions[j].ErrorCode = code
 			}
 		}
 		if len(kept.Partitions) > 0 {

@@ -3,7 +3,10 @@ package broker
 import (
 	"sync"
 
+	"github.com/twmb/franz-go/pkg/kmsg"
+
 	"github.com/billetlog/billet/group"
+	"github.com/billetlog/billet/internal/kerr"
 	"github.com/billetlog/billet/replication"
 )
 
@@ -87,6 +90,21 @@ func (t *topics) deletedSince(earlier *topics) (names []string) {
 		}
 	}
 	return names
+}
+
+// commitsByID is the version from which commits have topics by id: another topic of the
+// same name is not meant.
+const commitsByID = 10
+
+// nameFor finds the name of a topic that offsets are committed for.
+func (t *topics) nameFor(q *kmsg.OffsetCommitRequest, i int) (name string, code int16) {
+	if q.Version < commitsByID {
+		return q.Topics[i].Topic, kerr.NONE
+	}
+	if one, ok := t.all.ByID(q.Topics[i].TopicID); ok {
+		return one.Name, kerr.NONE
+	}
+	return "", kerr.UNKNOWN_TOPIC_ID
 }
 
 // has tells whether there is such a partition.
