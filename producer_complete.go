@@ -67,8 +67,9 @@ func (p *producerPartition) refusedLocked(b *pendingBatch, err error) {
 		m.rewind = true
 		p.avoid()
 		p.backOffLocked()
-	case errors.Is(err, ErrOutOfOrderSequence) && (m.rewind || m.renew || m.queue[0] != b):
-		// One before it was refused; it is its turn again after that one.
+	case errors.Is(err, ErrOutOfOrderSequence) && (m.renew || m.queue[0] != b):
+		// One before it was refused, and waits or has failed; it is its turn again after that one. That one after it wait as well says nothing:
+		// the first would be sent again and again.
 		b.ambiguous = false
 		b.cause = err
 		m.rewind = true

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -299,6 +300,24 @@ func TestProducerFatal(t *testing.T) {
 				t.Error("callbacks out of order")
 			}
 		})
+	}
+}
+
+// A first batch that is out of order fails, and is not sent for ever because one behind it waits to be sent again.
+func TestProducerFirstOutOfOrder(t *testing.T) {
+	r := newProducerRig(t, 1, ProducerConfig{BatchBytes: 1024, MaxInFlight: 2})
+	r.logs[0].play(fakeAnswer{err: replication.ErrOutOfOrderSequence, hold: true}, refuse(replication.ErrBusy))
+	values := r.burst(6)
+	for r.logs[0].appends.Load() < 2 {
+		runtime.Gosched()
+	}
+	r.logs[0].release()
+	r.flush()
+	if err := r.result(values[0]); !errors.Is(err, ErrOutOfOrderSequence) {
+		t.Error(err)
+	}
+	if err := r.result(values[len(values)-1]); err != nil {
+		t.Error(err)
 	}
 }
 

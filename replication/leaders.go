@@ -17,6 +17,7 @@ type leadership struct {
 	replica uint64
 	serial  uint64   // 0: not from the leader itself
 	leading bool     // false: it led, and nobody is known to lead since
+	denied  bool     // it does not lead because it refused something, which it may have done before it was ready
 	isr     []uint64 // in-sync replicas; nil: not known
 }
 
@@ -68,7 +69,9 @@ func (l *leaders) learn(e leadership) bool {
 		if len(l.mu.byShard) >= leadersMaxEntries {
 			return false
 		}
-	case e.epoch < old.epoch, e.epoch == old.epoch && (e.replica != old.replica || e.serial <= old.serial):
+	case e.epoch < old.epoch, e.epoch == old.epoch && e.replica != old.replica:
+		return false
+	case e.epoch == old.epoch && (e.serial < old.serial || e.serial == old.serial && !old.denied):
 		return false
 	case e.epoch == old.epoch && e.leading == old.leading && slices.Equal(e.isr, old.isr):
 		e.isr = old.isr
@@ -104,7 +107,7 @@ func (l *leaders) hint(p wirePartition, shard uint64, by wireLeader) bool {
 	return true
 }
 
-// deny notes that the node that was taken for the leader says that it is not.
+// deny notes that the node that was taken for the leader says that it is not. That counts until it says again that it leads, with nothing else new.
 func (l *leaders) deny(shard uint64, node, epoch int32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -113,7 +116,7 @@ func (l *leaders) deny(shard uint64, node, epoch int32) {
 		return
 	}
 	e := *old
-	e.leading = false
+	e.leading, e.denied = false, true
 	l.mu.byShard[shard] = &e
 	l.changedLocked()
 }

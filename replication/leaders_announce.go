@@ -264,11 +264,12 @@ func (r *Router) serveLeaders(_ context.Context, from int32, payload []byte) ([]
 	return nil, nil
 }
 
-// forgetGone drops from the table what belongs to no topic that is known here. What was announced ahead of its record is announced again.
+// forgetGone drops from the table what belongs to no topic that is known here. What was announced ahead of its record is announced again; what this
+// node leads is not, so it stays as long as there is the replica, which may be ahead of the directory as well.
 func (r *Router) forgetGone() {
 	var gone []uint64
 	for _, e := range r.table.all() {
-		if _, ok := r.dir.name(e.topic); !ok {
+		if _, ok := r.dir.name(e.topic); !ok && (e.node() != r.self || r.host.partitionOf(e.shard) == nil) {
 			gone = append(gone, e.shard)
 		}
 	}

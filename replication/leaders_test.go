@@ -1,6 +1,10 @@
 package replication
 
-import "testing"
+import (
+	"errors"
+	"testing"
+	"time"
+)
 
 func TestLeadersLearn(t *testing.T) {
 	l := newLeaders()
@@ -48,13 +52,71 @@ func TestLeadersLearn(t *testing.T) {
 	}
 	l.deny(2, 3, 6)
 	expect("denied", 0, 0, false)
+	l.learn(entry(3, 6, 1, true))
+	expect("overtaken by what was said before it was denied", 0, 0, false)
+	l.learn(entry(3, 6, 2, true))
+	expect("announced again with nothing new", 3, 6, true)
+	l.learn(entry(3, 6, 3, false))
 	l.learn(entry(3, 6, 3, true))
+	expect("given up, and what is said in the same breath", 0, 0, false)
+	l.learn(entry(3, 6, 4, true))
 	expect("announced again", 3, 6, true)
 	if n := len(l.ledBy(3)); n != 1 {
 		t.Errorf("node 3 leads %d", n)
 	}
 	l.forget(2)
 	expect("forgotten", 0, 0, false)
+}
+
+// A leader that refused something before it was ready is found again, though nobody waits for news of it and it has nothing new to say.
+func TestLeadersDenied(t *testing.T) {
+	r := newRemoteRig(t)
+	defer r.close()
+	l := r.leader(-1)
+	appendTo(t, r.route(outsider), textBatch(t, "a"))
+	route := r.routes[outsider]
+	at, ok := r.routers[outsider].table.lookup(2)
+	if !ok {
+		t.Fatal("nobody is known to lead")
+	}
+	deny := func() {
+		t.Helper()
+		r.routers[outsider].table.deny(2, at.node(), at.epoch)
+		route.retarget()
+		if _, ok := r.routers[outsider].table.lookup(2); ok {
+			t.Fatal("it still leads")
+		}
+	}
+	deny()
+	ctx := within(t, announceEvery/2)
+	for done := make(chan AppendResult, 1); ; pause(ctx, time.Millisecond) {
+		route.Append(textBatch(t, "b"), AppendOptions{Acks: AcksAll}, func(res AppendResult) { done <- res })
+		res := <-done
+		if res.Err == nil {
+			break
+		}
+		if !errors.Is(res.Err, ErrNotLeader) || ctx.Err() != nil {
+			t.Fatal(res.Err)
+		}
+	}
+	deny()
+	told := r.routers[outsider].table.watch()
+	r.routers[l].announceAll()
+	select {
+	case <-told:
+	case <-ctx.Done():
+	}
+	if e, ok := r.routers[outsider].table.lookup(2); !ok || e.node() != int32(l+1) {
+		t.Errorf("after it announced itself again: %+v, %v", e, ok)
+	}
+	// What a node leads itself it does not forget because the topic's record has not come yet.
+	r.dirs[l].mu.Lock()
+	r.dirs[l].mu.gone = true
+	r.dirs[l].mu.Unlock()
+	r.routers[l].forgetGone()
+	if n := len(r.routers[l].table.ledBy(int32(l + 1))); n != 1 {
+		t.Errorf("the leader says that it leads %d partitions", n)
+	}
 }
 
 // What a node says counts for replicas of its own only.

@@ -100,6 +100,7 @@ func (r *Route) forward(b batch.Batch, o AppendOptions, done func(AppendResult))
 			err = r.router.closedError()
 		}
 		if err == nil {
+			r.resolve() // there may be nobody else who waits for news
 			err = fmt.Errorf("%w: nobody is known to lead %s", ErrNotLeader, r.name())
 		}
 		fail(err)

@@ -272,3 +272,44 @@ func TestRouteCloseUnderLoad(t *testing.T) {
 		t.Errorf("state %v", s)
 	}
 }
+
+// A lane ends with the leader's term, though the same node leads again: a batch that failed when the term ended must not be passed by those behind it.
+func TestLaneEndsWithTerm(t *testing.T) {
+	r := newRemoteRig(t)
+	defer r.close()
+	leader := r.leader(-1)
+	key := wirePartition{topic: [16]byte{7}}
+	ask := func(lane, number uint64, value string) uint16 {
+		t.Helper()
+		q := appendRequest{wirePartition: key, acks: AcksAll, lane: lane, sequence: number, batch: textBatch(t, value)}
+		b, err := r.routers[leader].serveAppend(testContext(t), outsider+1, q.encode(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := decodeAppendAnswer(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.code
+	}
+	if code := ask(1, 0, "a"); code != codeNone {
+		t.Fatalf("first: code %d", code)
+	}
+	epoch := r.parts[leader].Epoch()
+	for to := (leader + 1) % 3; r.parts[leader].Epoch() <= epoch; pause(testContext(t), time.Millisecond) {
+		switch now := r.leader(-1); now {
+		case leader:
+			if r.parts[leader].Epoch() == epoch {
+				r.transfer(leader, to)
+			}
+		default:
+			r.transfer(now, leader)
+		}
+	}
+	if code := ask(1, 1, "b"); code != codeLane {
+		t.Errorf("in another term of the same leader: code %d, want %d", code, codeLane)
+	}
+	if code := ask(2, 0, "b"); code != codeNone {
+		t.Errorf("on a new lane: code %d", code)
+	}
+}
