@@ -67,7 +67,7 @@ type assignment struct {
 	cursor   cursor
 	cancel   func() // ends the partition's signals
 	position int64  // of the next record
-	done     int64  // the position when Poll was called last: what is below is dealt with
+	done     int64  // the position when Poll was called last: what is below is dealt with; -1: it was not called yet
 	// unplaced says that the position is not known yet, since the partition's
 	// leader has not been heard of: then it will be as place says.
 	unplaced bool
@@ -167,7 +167,9 @@ func (c *Consumer) rebalance() error {
 	c.mu.Lock()
 	c.mu.unyielded = nil
 	for _, a := range c.mu.assigned {
-		a.done = a.position
+		if !a.unplaced {
+			a.done = a.position
+		}
 	}
 	c.mu.Unlock()
 	return c.group.rebalance()

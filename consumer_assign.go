@@ -86,7 +86,7 @@ func (c *Consumer) addLocked(state *topicState, n int32, at StartAt) error {
 		return fmt.Errorf("billet: assign %s/%d: %w", state.Name, n, wrapSeam(err))
 	}
 	a := &assignment{assignmentKey: assignmentKey{state.Name, n}, topicID: state.ID,
-		log: log, cursor: log.NewCursor()}
+		log: log, cursor: log.NewCursor(), done: -1}
 	a.cancel = log.Notify(c.wake)
 	a.unplaced, a.place = true, at
 	a.settle()

@@ -168,7 +168,7 @@ func (m *membership) positions(done bool) map[memberKey]int64 {
 	positions := map[memberKey]int64{}
 	for _, a := range c.mu.assigned {
 		switch {
-		case a.unplaced:
+		case a.unplaced, done && a.done < 0:
 		case done:
 			positions[a.member()] = a.done
 		default:

@@ -391,6 +391,36 @@ func TestGroupConsumerCommitsByItself(t *testing.T) {
 	}
 }
 
+// A member that has dealt with nothing yet does not take the group back to the beginning.
+func TestGroupConsumerCommitsNothingToBeginWith(t *testing.T) {
+	const interval = 10 * time.Millisecond
+	for _, start := range []StartAt{Earliest, Latest} {
+		r := newGroupRig(t, 1, 10)
+		member := func(want int64) *groupConsumer {
+			c := r.join(ConsumerConfig{CommitInterval: interval, StartAt: start, MaxPollRecords: 4})
+			c.heard = func(what string, _ []TopicPartition) {
+				for begin := time.Now(); what == "assign" && time.Since(begin) < 5*interval; {
+					if at, ok, err := c.Committed(r.ctx, "t", 0); err != nil || ok != (want >= 0) || ok && at != want {
+						t.Fatalf("committed is %d, %v, %v, want %d", at, ok, err, want)
+					}
+				}
+			}
+			return c
+		}
+		c := member(-1)
+		c.take(func() bool { return len(c.told) > 0 })
+		if start == Latest {
+			r.fill(0, 10, batch.None)
+		}
+		c.take(func() bool { return c.read == 10 })
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		c = member(c.next[0])
+		c.take(func() bool { return len(c.told) > 0 })
+	}
+}
+
 func TestGroupConsumerSubscribes(t *testing.T) {
 	r := newGroupRig(t, 2, 0)
 	c := r.join(ConsumerConfig{Pattern: "later-.*"})
