@@ -1,12 +1,15 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -19,6 +22,9 @@ const (
 	startTimeout = time.Minute
 	stopTimeout  = 30 * time.Second
 )
+
+// clockTicks are the units of /proc in a second, on every Linux that Go runs on.
+const clockTicks = 100
 
 // broker is a process that serves a directory.
 type broker struct {
@@ -102,6 +108,27 @@ func (b *broker) await(ctx context.Context) error {
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
+}
+
+// processorTime is what the process and those that it started have used so far.
+func (b *broker) processorTime() (time.Duration, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", b.process.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // from the third on
+	if len(fields) < 15 {
+		return 0, fmt.Errorf("/proc has %d fields of the process", len(fields))
+	}
+	var ticks int64
+	for _, field := range fields[11:15] {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * time.Second / clockTicks, nil
 }
 
 // stop ends the process and removes its directory.

@@ -120,6 +120,7 @@ func measure(ctx context.Context, o options) error {
 	}
 	for _, d := range pairs {
 		line(figures, "produce-"+d.name, "MB/s", false)
+		line(figures, "produce-"+d.name+"-cpu", "us/MB", true) // of the broker's process
 		line(figures, "produce-"+d.name+"-busy-p99", "ms", true)
 		line(figures, "produce-"+d.name+"-paced-p50", "ms", true)
 		line(figures, "produce-"+d.name+"-paced-p99", "ms", true)
@@ -147,11 +148,20 @@ func (o options) side(ctx context.Context, side string, command []string, d dura
 			return err
 		}
 	}
+	before, err := b.processorTime()
+	if err != nil {
+		return err
+	}
 	flood, err := b.flood(ctx, "flood", o.seconds)
 	if err != nil {
 		return fmt.Errorf("%s: producing: %w", side, err)
 	}
+	after, err := b.processorTime()
+	if err != nil {
+		return err
+	}
 	add("produce-"+d.name, side, flood.rate)
+	add("produce-"+d.name+"-cpu", side, float64((after-before)/time.Microsecond)/(float64(len(flood.waits))*recordBytes/1e6))
 	add("produce-"+d.name+"-busy-p99", side, quantile(flood.waits, 0.99))
 	paced, err := b.paced(ctx, "paced", o.seconds, o.rate)
 	if err != nil {
