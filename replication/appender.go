@@ -125,6 +125,9 @@ func (q *waiterQueue) dropLast(w *waiter) bool {
 func (p *Partition) Append(b batch.Batch, o AppendOptions, done func(AppendResult)) {
 	p.append.Lock()
 	res, answered := p.appendLocked(b, o, done)
+	if answered && res.Err != nil {
+		p.missed(b, o.Acks, res.Err)
+	}
 	p.append.Unlock()
 	if answered {
 		done(res)
@@ -225,7 +228,11 @@ func (p *Partition) enqueue(b batch.Batch, w *waiter, done func(AppendResult)) (
 			return res, true, nil
 		}
 		lastEpoch, lastSeq, seen := newestSequence(fly, known)
-		if err := judge(id, epoch, w.first, seen, lastEpoch, lastSeq); err != nil {
+		err := judge(id, epoch, w.first, seen, lastEpoch, lastSeq)
+		if !seen {
+			err = p.mu.missing.judge(id, epoch, w.first, p.host.now())
+		}
+		if err != nil {
 			return res, false, fmt.Errorf("%w (%s)", err, p.name())
 		}
 	}
@@ -238,6 +245,7 @@ func (p *Partition) enqueue(b batch.Batch, w *waiter, done func(AppendResult)) (
 	p.mu.waiters.push(w)
 	p.mu.bytes += int64(w.size)
 	if w.producer != noProducer {
+		delete(p.mu.missing, w.producer)
 		fly := p.mu.pending[w.producer]
 		if fly == nil {
 			fly = &inFlight{}
@@ -336,6 +344,7 @@ func (p *Partition) applyLocked(b batch.Batch, index uint64, ready []completion)
 				ready = ready[:answered]
 			}
 		} else {
+			p.missedLocked(w)
 			ready = w.finish(AppendResult{Offset: -1, Err: fmt.Errorf("%w: %s: another batch took offset %d", ErrNotLeader, p.name(), w.base)}, ready)
 		}
 	}
@@ -371,6 +380,7 @@ func (p *Partition) failWaiters(err error) {
 			p.mu.orphans = append(p.mu.orphans, w)
 		}
 		p.forgetLocked(w)
+		p.missedLocked(w)
 		ready = w.finish(AppendResult{Offset: -1, Err: err}, ready)
 	}
 	p.signalLocked()

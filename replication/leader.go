@@ -311,6 +311,7 @@ func (p *Partition) failWaiter(w *waiter, err error) {
 	}
 	p.mu.waiters.pop()
 	p.forgetLocked(w)
+	p.missedLocked(w)
 	ready := w.finish(AppendResult{Offset: -1, Err: err}, nil)
 	p.signalLocked()
 	p.mu.Unlock()

@@ -109,6 +109,7 @@ type Partition struct {
 		drained bool                // somebody waits for the fate of the proposals in flight
 		bytes   int64               // in flight
 		pending map[int64]*inFlight // idempotent producers with batches in flight
+		missing missing             // what they sent first, and was refused
 		subs    map[int]chan<- struct{}
 		nextSub int
 		changed chan struct{} // closed and replaced when the state changes

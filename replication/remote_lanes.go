@@ -42,7 +42,6 @@ type laneKey struct {
 // servedLane lets batches pass one at a time, by their numbers.
 type servedLane struct {
 	next    uint64
-	epoch   int32 // in which its batches are appended; 0 until there is one. Only who has the turn looks at it
 	broken  bool
 	waiting map[uint64]chan struct{} // closed when the turn comes, or the lane breaks
 	used    time.Time
@@ -84,21 +83,6 @@ func (l *servedLanes) enter(ctx context.Context, key laneKey, number, ended uint
 	}
 	lane.breakLocked()
 	return errLane
-}
-
-// epoch is the only epoch in which the batches of a lane are appended: that of the first one. A batch may fail after the turn was passed on, when the
-// leader loses its term; if it leads again before those behind come in, they must not pass the one that failed. The caller has the turn.
-func (l *servedLanes) epoch(key laneKey, now int32) int32 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	lane := l.mu.all[key]
-	if lane == nil {
-		return now
-	}
-	if lane.epoch == 0 {
-		lane.epoch = now
-	}
-	return lane.epoch
 }
 
 // leave passes the turn on, unless the batch was refused: then those behind it are, too.
@@ -180,26 +164,21 @@ func (r *Router) serveAppend(ctx context.Context, from int32, payload []byte) ([
 	}
 	key := laneKey{from, q.lane}
 	if turn := r.lanes.enter(ctx, key, q.sequence, q.ended); turn != nil {
-		return laneAnswer(turn), nil
-	}
-	epoch := int32(0)
-	if err == nil {
-		if epoch = r.lanes.epoch(key, p.Epoch()); epoch == 0 {
-			err = p.notLeading()
+		a := appendAnswer{wireResult: resultOf(turn), offset: -1}
+		if errors.Is(turn, errLane) {
+			a.code = codeLane
 		}
+		return a.encode(), nil
 	}
 	if err != nil {
 		r.lanes.leave(key, q.sequence, true)
 		return r.appendAnswer(q.wirePartition, AppendResult{Offset: -1, Err: err}), nil
 	}
 	answer := make(chan AppendResult, 1)
-	p.Append(b, AppendOptions{Acks: q.acks, Epoch: epoch}, func(res AppendResult) { answer <- res })
+	p.Append(b, AppendOptions{Acks: q.acks}, func(res AppendResult) { answer <- res })
 	select {
 	case res := <-answer:
 		r.lanes.leave(key, q.sequence, res.Err != nil)
-		if now := p.Epoch(); errors.Is(res.Err, ErrNotLeader) && now != 0 && now != epoch { // it leads, and the lane has ended
-			return laneAnswer(fmt.Errorf("%w: %w", errLane, res.Err)), nil
-		}
 		return r.appendAnswer(q.wirePartition, res), nil
 	default:
 		r.lanes.leave(key, q.sequence, false)
@@ -210,15 +189,6 @@ func (r *Router) serveAppend(ctx context.Context, from int32, payload []byte) ([
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-}
-
-// laneAnswer tells why a batch did not get its turn.
-func laneAnswer(err error) []byte {
-	a := appendAnswer{wireResult: resultOf(err), offset: -1}
-	if errors.Is(err, errLane) {
-		a.code = codeLane
-	}
-	return a.encode()
 }
 
 // check looks at a foreign batch. Only so many are at it at a time: a compressed one may take memory far beyond its size.
