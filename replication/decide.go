@@ -217,12 +217,24 @@ func askOnce[Q, R any](ctx context.Context, c *Controller, name string, q Q, do 
 		return r, err
 	}
 	if a.Err != "" {
-		return r, errorOf(leader, a.Code, a.Err)
+		return r, undecided(errorOf(leader, a.Code, a.Err))
 	}
 	if err := json.Unmarshal(a.Body, &r); err != nil {
 		return r, fmt.Errorf("replication: answer of node %d: %w", leader, err)
 	}
 	return r, c.await(ctx, func() bool { return c.mu.next >= a.Next || c.mu.broken != nil })
+}
+
+// undecided makes an error of what another node answered. When that closed, or gave up, before the decision was taken to its end, nobody knows what came
+// of it, and it is not this node that is closed.
+func undecided(err error) error {
+	switch {
+	case errors.Is(err, ErrClosed):
+		return fmt.Errorf("%w: %v", ErrAmbiguous, err)
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%w: %w", ErrAmbiguous, err)
+	}
+	return err
 }
 
 // leaderNode is the node that leads the metadata, as far as known here.

@@ -1,10 +1,14 @@
 package replication
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/billetlog/billet/internal/vfs"
 )
@@ -106,4 +110,42 @@ func TestEndpointsOfOthers(t *testing.T) {
 	eventually(t, "the third is down", func() bool { return !all[0].Alive(3) && all[0].Alive(2) })
 	all[1].close()
 	all[0].close()
+}
+
+// A node registers again when the answer does not come, and opens all the same.
+func TestRegisterAgain(t *testing.T) {
+	n := newMemberNet(t)
+	all := n.trioOf(0, vfs.NewMem(), vfs.NewMem(), vfs.NewMem())
+	all[0].until("three voters", metadataVoters3)
+	var asked atomic.Int32
+	over := make(chan struct{})
+	for _, m := range all {
+		m.Host.serve(requestDecide, func(ctx context.Context, from int32, payload []byte) ([]byte, error) {
+			switch asked.Add(1) {
+			case 1: // it does not answer
+				<-over
+			case 2:
+				return json.Marshal(decideAnswer{Code: codeOf(ErrClosed), Err: "it closes"})
+			case 3:
+				return json.Marshal(decideAnswer{Code: codeOf(context.Canceled), Err: "it closes"})
+			}
+			return m.Controller.answerDecide(ctx, from, payload)
+		})
+	}
+	for _, m := range all {
+		m.Controller.patience = time.Second
+		if id, _ := m.Controller.MetadataLeader(); id == m.cfg.ID {
+			continue
+		}
+		if err := m.Controller.SetEndpoints(testContext(t), []Endpoint{{"PLAIN", "box", 9092}}); err != nil {
+			t.Errorf("node %d: %v", m.cfg.ID, err)
+		}
+	}
+	close(over)
+	if asked.Load() < 4 {
+		t.Errorf("the metadata's leader was asked %d times", asked.Load())
+	}
+	for _, m := range all {
+		m.close()
+	}
 }

@@ -46,7 +46,7 @@ func (c *Controller) register(ctx context.Context) error {
 	if ok && n.Dir == me.Node.Dir && n.Address == me.Address && n.Rack == me.Rack && slices.Equal(n.Endpoints, c.host.endpoints()) && n.Mode != NodeRemoved {
 		return nil
 	}
-	_, err := ask(ctx, c, "register", c.host.registration(), (*Controller).registerNode)
+	_, err := askAgain(ctx, c, "register", c.host.registration(), (*Controller).registerNode)
 	return err
 }
 
