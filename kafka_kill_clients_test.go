@@ -36,6 +36,8 @@ type wireLedger struct {
 	ids    map[[16]byte]int32 // of the topics, with what made was when they were made
 	mixed  bool               // what members tell who come in no order is of several topics
 	silent bool               // a coordinator was silent for longer than a session
+	faults bool               // one fault follows another, so that clients may give up what they try again for a session
+	struck time.Time          // when a node was last killed, stopped or not open
 	groups map[string]*wireGroup
 	codes  map[string]int // what the clients were told, and how often
 	notes  []string
@@ -57,6 +59,13 @@ func (l *wireLedger) note(format string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.notes = append(l.notes, fmt.Sprintf("%8v ", time.Since(l.began).Round(time.Millisecond))+fmt.Sprintf(format, args...))
+}
+
+// strikes notes that something is the matter with a node now.
+func (l *wireLedger) strikes() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.struck = time.Now()
 }
 
 // failedMax bounds the failures that are told.
@@ -229,7 +238,9 @@ func (c *wireClient) Log(level kgo.LogLevel, message string, keyvals ...any) {
 func (c *wireClient) OnGroupManageError(err error) {
 	c.rig.mu.Lock()
 	defer c.rig.mu.Unlock()
-	if code := (*kerr.Error)(nil); errors.As(err, &code) && !c.rig.silent {
+	code := (*kerr.Error)(nil)
+	tired := errors.As(err, &code) && code.Retriable && c.rig.faults && time.Since(c.rig.struck) < wireSession
+	if code != nil && !c.rig.silent && !tired {
 		c.rig.failLocked("%s: its session in the group ended: %v", c.name, err)
 	}
 }

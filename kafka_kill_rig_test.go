@@ -187,6 +187,7 @@ func (r *wireRig) listen(id int32, n *wireNode) {
 		f := strings.Fields(n.lines.Text())
 		switch whole := len(f) > 1 && f[len(f)-1] == "."; {
 		case whole && f[0] == "open":
+			r.strikes() // until now it was not
 			close(n.opened)
 		case whole && f[0] == "read" && len(f) == 5:
 			partition, _ := strconv.Atoi(f[1])
@@ -226,6 +227,7 @@ func (n *wireNode) crash() {
 
 func (r *wireRig) kill(id int32) {
 	r.note("node %d is killed", id)
+	r.strikes()
 	r.nodes[id-1].crash()
 	r.nodes[id-1] = nil
 }
@@ -234,6 +236,7 @@ func (r *wireRig) kill(id int32) {
 func (r *wireRig) shut(id int32) {
 	r.t.Helper()
 	r.note("node %d is to close", id)
+	r.strikes()
 	n := r.nodes[id-1]
 	_, _ = fmt.Fprintln(n.in, "close")
 	select {
@@ -253,6 +256,7 @@ func (r *wireRig) pause(id int32, d time.Duration) {
 	r.signal(id, syscall.SIGSTOP)
 	pauseFor(r.t.Context(), d)
 	r.signal(id, syscall.SIGCONT)
+	r.strikes()
 	r.note("node %d goes on", id)
 }
 

@@ -118,13 +118,16 @@ func TestSlowKafkaKilled(t *testing.T) {
 }
 
 // TestSlowKafkaFaults kills, stops and closes nodes faster than a cluster gets whole, a
-// majority of them among it. Members may move: a client that finds nobody to connect to
-// joins its group anew.
+// majority of them among it. Members may move: a client that finds nobody to connect to, or
+// no coordinator for as long as it tries again, joins its group anew.
 func TestSlowKafkaFaults(t *testing.T) {
 	if !slow() {
 		t.Skip("it takes long: set BILLET_SLOW")
 	}
 	l := startWireLoad(startWireRig(t))
+	l.mu.Lock()
+	l.faults = true
+	l.mu.Unlock()
 	for range 12 {
 		for range 4 {
 			l.fault(someNodes(2))
