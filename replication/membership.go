@@ -31,7 +31,7 @@ func (p *Partition) Remove(ctx context.Context, replica uint64) error {
 	return p.changeMembership(ctx, pb.RemoveNode, replica, nodeOf(replica))
 }
 
-// Membership returns the members of the group, replica id to node, and the ids that were removed, as the leader has them when the call is made. It
+// Membership returns the members of the group, replica id to node, and the newest ids that were removed, as the leader has them when the call is made. It
 // works on the node of every voter and learner. Errors: ErrNotLeader, no leader answered, retriable; ErrClosed.
 func (p *Partition) Membership(ctx context.Context) (voters, learners map[uint64]int32, removed map[uint64]bool, err error) {
 	ctx, cancel := p.bound(ctx, membershipTimeout)
@@ -71,6 +71,7 @@ func (p *Partition) membership(ctx context.Context) (members, error) {
 	for id := range m.Removed {
 		out.removed[id] = true
 	}
+	out.removed = newestRemoved(out.removed)
 	return out, nil
 }
 
@@ -133,13 +134,14 @@ func (p *Partition) changeMembership(ctx context.Context, kind pb.ConfigChangeTy
 func (m *members) allows(kind pb.ConfigChangeType, replica uint64, node int32) (done bool, err error) {
 	_, votes := m.voters[replica]
 	_, learns := m.learners[replica]
+	removed := !votes && !learns && wasRemoved(m.removed, replica)
 	switch {
 	case kind == pb.RemoveNode:
 		if votes && len(m.voters) == 1 {
 			return false, fmt.Errorf("%w: replica %x is the only voter", ErrMembership, replica)
 		}
-		return m.removed[replica], nil // also one that never was a member: then it never becomes one
-	case m.removed[replica]:
+		return removed, nil // also one that never was a member: then it never becomes one
+	case removed:
 		return false, fmt.Errorf("%w: replica %x was removed, and ids are used once", ErrMembership, replica)
 	case kind == pb.AddNode && votes, kind == pb.AddNonVoting && learns:
 		return true, nil

@@ -31,7 +31,7 @@ type groupView struct {
 	Leader     uint64
 	Voters     map[uint64]bool
 	Learners   map[uint64]bool
-	Removed    map[uint64]bool
+	Removed    map[uint64]bool // the newest ids, see removedMax
 	CaughtUp   map[uint64]bool // voters and learners that have nearly all of the log; the leader need not be in it
 }
 
@@ -94,7 +94,7 @@ func newPlanner(g groupView, nodes map[int32]nodeView) *planner {
 		return nil
 	}
 	for _, r := range g.Assignment.Replicas {
-		if r.Role == RoleVoter && !g.Voters[r.Replica] && !g.Removed[r.Replica] {
+		if r.Role == RoleVoter && !g.Voters[r.Replica] && !p.removed(r.Replica) {
 			return nil
 		}
 	}
@@ -136,7 +136,12 @@ func (p *planner) liveVoters() int {
 }
 
 // raftKnows tells whether the replica is or was a member.
-func (p *planner) raftKnows(id uint64) bool { return p.Voters[id] || p.Learners[id] || p.Removed[id] }
+func (p *planner) raftKnows(id uint64) bool { return p.Voters[id] || p.Learners[id] || p.removed(id) }
+
+// removed tells whether the replica was a member and is none any more.
+func (p *planner) removed(id uint64) bool {
+	return !p.Voters[id] && !p.Learners[id] && wasRemoved(p.Removed, id)
+}
 
 // isMemberNode tells whether a node has a member of Raft's.
 func (p *planner) isMemberNode(node int32) bool {
@@ -189,7 +194,7 @@ func (p *planner) settle() (lost []int32) {
 	kept := p.record.Replicas[:0]
 	for _, r := range p.record.Replicas {
 		switch {
-		case p.Removed[r.Replica]:
+		case p.removed(r.Replica):
 			if r.Role != RoleLeaving {
 				lost = append(lost, r.Node)
 			}

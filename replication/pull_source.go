@@ -34,6 +34,7 @@ func (c *snapshotConn) SendChunk(chunk pb.Chunk) error {
 		c.broken = true
 	}
 	if !c.broken {
+		forgetRemoved(&chunk.Membership)
 		c.chunks = append(c.chunks, chunk)
 	}
 	if !chunk.IsLastChunk() {

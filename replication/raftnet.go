@@ -94,20 +94,6 @@ func (t *raftNet) hand(b pb.MessageBatch) {
 	}
 }
 
-// isProposal finds proposals of batches. They never cross the wire: one appender, on the leader's node, gives out offsets and
-// sequences. Membership changes may.
-func isProposal(m pb.Message) bool {
-	if m.Type != pb.Propose {
-		return false
-	}
-	for _, e := range m.Entries {
-		if e.Type != pb.ConfigChangeEntry {
-			return true
-		}
-	}
-	return false
-}
-
 // stepDown makes a candidate of this node a follower again, in the given term, which must be above its own: a candidate takes no notice of
 // timeoutNow, and two that have split the votes would stay candidates until an election timeout.
 func (t *raftNet) stepDown(shard, replica, term uint64) {

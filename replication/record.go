@@ -64,6 +64,7 @@ func (r *replica) saveRecord(s pb.Snapshot) {
 		r.mu.Unlock()
 		return
 	}
+	forgetRemoved(&s.Membership)
 	r.mu.records = append(r.mu.records, s)
 	r.mu.records = trimRecords(r.mu.records)
 	r.mu.Unlock()
@@ -95,6 +96,7 @@ func loadRecords(slot segment.Slot) ([]pb.Snapshot, error) {
 			return nil, fmt.Errorf("replication: snapshot record in the slot: %w", err)
 		}
 		s.Dummy = true
+		forgetRemoved(&s.Membership)
 		out = append(out, s)
 	}
 	if len(out) == 0 && slot.Role == roleInitial {

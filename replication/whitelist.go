@@ -14,9 +14,9 @@ import (
 
 var errPeerMessage = errors.New("replication: message that no sound peer sends")
 
-// allowed are the kinds of messages that cross the wire. Local ones, snapshots (which travel otherwise) and quiescing are not among them.
+// allowed are the kinds of messages that cross the wire. Local ones, proposals, snapshots (which travel otherwise) and quiescing are not among them.
 var allowed = map[pb.MessageType]bool{
-	pb.NoOP: true, pb.Propose: true, pb.Replicate: true, pb.ReplicateResp: true, pb.RequestVote: true, pb.RequestVoteResp: true,
+	pb.NoOP: true, pb.Replicate: true, pb.ReplicateResp: true, pb.RequestVote: true, pb.RequestVoteResp: true,
 	pb.Heartbeat: true, pb.HeartbeatResp: true, pb.ReadIndex: true, pb.ReadIndexResp: true, pb.SnapshotReceived: true,
 	pb.LeaderTransfer: true, pb.TimeoutNow: true, pb.RateLimit: true, pb.RequestPreVote: true, pb.RequestPreVoteResp: true,
 }
@@ -32,7 +32,7 @@ func checkMessage(from string, m *pb.Message) error {
 		return fmt.Errorf("%w: %s says it is sent by replica %x", errPeerMessage, from, m.From)
 	case !pb.IsEmptySnapshot(m.Snapshot):
 		return fmt.Errorf("%w: %s with a snapshot", errPeerMessage, m.Type)
-	case len(m.Entries) > 0 && m.Type != pb.Replicate && m.Type != pb.Propose:
+	case len(m.Entries) > 0 && m.Type != pb.Replicate:
 		return fmt.Errorf("%w: %s with entries", errPeerMessage, m.Type)
 	}
 	if err := checkFields(m); err != nil {
@@ -43,7 +43,7 @@ func checkMessage(from string, m *pb.Message) error {
 
 // checkFields checks what depends on the kind of message. What is forwarded to a leader carries no term: dragonboat panics when it passes on one that does.
 func checkFields(m *pb.Message) error {
-	forwarded := m.Type == pb.Propose || m.Type == pb.ReadIndex || m.Type == pb.LeaderTransfer
+	forwarded := m.Type == pb.ReadIndex || m.Type == pb.LeaderTransfer
 	switch {
 	case m.Term > maxEpoch || m.LogTerm > m.Term && !forwarded:
 		return fmt.Errorf("%w: %s of term %d with a log of term %d", errPeerMessage, m.Type, m.Term, m.LogTerm)
@@ -53,8 +53,6 @@ func checkFields(m *pb.Message) error {
 		return fmt.Errorf("%w: %s without a term", errPeerMessage, m.Type)
 	case m.Hint == 0 && (m.Type == pb.ReadIndex || m.Type == pb.LeaderTransfer):
 		return fmt.Errorf("%w: %s of nothing", errPeerMessage, m.Type)
-	case m.Type == pb.Propose && (len(m.Entries) != 1 || isProposal(*m)):
-		return fmt.Errorf("%w: a proposal of a batch", errPeerMessage)
 	case m.Type == pb.Replicate && (m.LogIndex < genesisIndex || m.LogTerm < genesisTerm):
 		// dragonboat takes term 0 for that of any entry behind its log's end, and would go on there.
 		return fmt.Errorf("%w: entries behind index %d of term %d", errPeerMessage, m.LogIndex, m.LogTerm)
@@ -68,15 +66,13 @@ func checkEntries(m *pb.Message) error {
 	term, change := m.LogTerm, uint64(0)
 	for i := range m.Entries {
 		e := &m.Entries[i]
-		if m.Type == pb.Replicate {
-			if e.Index != m.LogIndex+1+uint64(i) || e.Term < term || e.Term > m.Term || e.Term == 0 {
-				return fmt.Errorf("%w: entry %d of term %d behind %d of term %d, in term %d", errPeerMessage, e.Index, e.Term, m.LogIndex+uint64(i), term, m.Term)
-			}
-			if e.Term != term && e.Type != pb.ApplicationEntry || change > m.Commit && e.Type == pb.ConfigChangeEntry {
-				return fmt.Errorf("%w: entry %d of kind %d, where term %d follows %d and %d is committed", errPeerMessage, e.Index, e.Type, e.Term, term, m.Commit)
-			}
-			term = e.Term
+		if e.Index != m.LogIndex+1+uint64(i) || e.Term < term || e.Term > m.Term || e.Term == 0 {
+			return fmt.Errorf("%w: entry %d of term %d behind %d of term %d, in term %d", errPeerMessage, e.Index, e.Term, m.LogIndex+uint64(i), term, m.Term)
 		}
+		if e.Term != term && e.Type != pb.ApplicationEntry || change > m.Commit && e.Type == pb.ConfigChangeEntry {
+			return fmt.Errorf("%w: entry %d of kind %d, where term %d follows %d and %d is committed", errPeerMessage, e.Index, e.Type, e.Term, term, m.Commit)
+		}
+		term = e.Term
 		if e.Type == pb.ConfigChangeEntry {
 			change = e.Index
 		}
