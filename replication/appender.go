@@ -1,6 +1,7 @@
 package replication
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -48,6 +49,7 @@ type waiter struct {
 	epoch      uint64
 	size       int
 	stamp      int64
+	firstStamp int64 // of the batch that this one repeats, or -1
 	acks       Acks
 	done       func(AppendResult)   // nil when answered
 	also       []func(AppendResult) // duplicates that arrived while it was in flight
@@ -123,8 +125,9 @@ func (q *waiterQueue) dropLast(w *waiter) bool {
 // and the producer's sequence. ErrBusy means that the in-flight budget is used up: try again when an earlier append is done, or
 // when a channel given to Notify fires.
 func (p *Partition) Append(b batch.Batch, o AppendOptions, done func(AppendResult)) {
+	first := p.firstStamp(b)
 	p.append.Lock()
-	res, answered := p.appendLocked(b, o, done)
+	res, answered := p.appendLocked(b, o, done, first)
 	if answered && res.Err != nil {
 		p.missed(b, o.Acks, res.Err)
 	}
@@ -136,7 +139,26 @@ func (p *Partition) Append(b batch.Batch, o AppendOptions, done func(AppendResul
 
 func failed(err error) (AppendResult, bool) { return AppendResult{Offset: -1, Err: err}, true }
 
-func (p *Partition) appendLocked(b batch.Batch, o AppendOptions, done func(AppendResult)) (AppendResult, bool) {
+// firstStamp is the log append time of a batch that the log has already, -1 for others and where the topic keeps the records' own. It reads the log, so it is
+// looked for before anybody waits; what is applied in between was appended just now.
+func (p *Partition) firstStamp(b batch.Batch) int64 {
+	if !p.settings.Load().LogAppendTime || b.ProducerID() == noProducer || b.BaseSequence() < 0 {
+		return batch.NoTimestamp
+	}
+	p.mu.Lock()
+	at, ok := p.mu.fold.producers[b.ProducerID()].find(b.ProducerEpoch(), b.BaseSequence(), b.LastSequence())
+	p.mu.Unlock()
+	if !ok || p.r == nil {
+		return batch.NoTimestamp
+	}
+	_, stamp, ok, err := p.r.currentLog().MaxTimestamp(at, at+int64(b.LastOffsetDelta())+1)
+	if !ok || err != nil {
+		return batch.NoTimestamp
+	}
+	return stamp
+}
+
+func (p *Partition) appendLocked(b batch.Batch, o AppendOptions, done func(AppendResult), first int64) (AppendResult, bool) {
 	if !p.append.leading {
 		return failed(p.notLeading())
 	}
@@ -163,7 +185,7 @@ func (p *Partition) appendLocked(b batch.Batch, o AppendOptions, done func(Appen
 	}
 	w := &waiter{
 		base: p.append.next, next: p.append.next + int64(b.LastOffsetDelta()) + 1, epoch: p.append.epoch,
-		size: len(b), stamp: stamp, acks: o.Acks, done: done, producer: noProducer,
+		size: len(b), stamp: stamp, firstStamp: first, acks: o.Acks, done: done, producer: noProducer,
 	}
 	if res, answered, err := p.enqueue(b, w, done); err != nil {
 		return failed(err)
@@ -202,7 +224,7 @@ func (p *Partition) stamp(b batch.Batch, s *Settings) (int64, error) {
 		b.SetLogAppendTime(now)
 		return now, nil
 	}
-	return -1, p.checkTimes(batch.Times{Earliest: b.BaseTimestamp(), Latest: b.MaxTimestamp()}, s)
+	return -1, p.checkTimes(batch.Times{Earliest: b.BaseTimestamp(), Latest: b.MaxTimestamp()}, s, now)
 }
 
 // enqueue checks the producer's sequence and the budget and puts w into the queue. answered with offset -1 means that the batch is in flight
@@ -220,7 +242,7 @@ func (p *Partition) enqueue(b batch.Batch, w *waiter, done func(AppendResult)) (
 			return AppendResult{Offset: -1}, true, nil
 		}
 		if at, ok := known.find(epoch, w.first, w.last); ok {
-			res = AppendResult{Offset: at, Timestamp: w.stamp}
+			res = AppendResult{Offset: at, Timestamp: cmp.Or(max(w.firstStamp, 0), w.stamp)}
 			if w.acks == AcksAll && p.holdLocked(p.mu.applied, []completion{{done, res}}) {
 				p.host.isr.watch(p) // nothing may be applied whose end would look at it
 				res.Offset = -1

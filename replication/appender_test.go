@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -285,6 +286,31 @@ func TestAppendTimestamps(t *testing.T) {
 	recs, err := batch.DecodeAll(batch.Batch(data), 1<<20)
 	if err != nil || len(recs) != 2 || recs[0].Timestamp != ms || recs[1].Timestamp != ms {
 		t.Errorf("stored %v, %v", recs, err)
+	}
+	n.close()
+}
+
+// A batch that is there already is answered with the time when it was appended.
+func TestDuplicateHasItsAppendTime(t *testing.T) {
+	var ms atomic.Int64
+	ms.Store(1_800_000_000_000)
+	n := &testNode{t: t, fs: vfs.NewMem(), dir: "/data", id: 1, now: func() time.Time { return time.UnixMilli(ms.Load()) }}
+	n.open()
+	spec := testSpec(t, 1)
+	spec.Settings.LogAppendTime = true
+	p := n.start(spec, true)
+	writable(t, p)
+	for i := range int32(2) {
+		if r := appendBatch(t, p, producerBatch(t, 0, 5, 0, 3*i, 3), AcksAll); r.Err != nil || r.Timestamp != ms.Load() {
+			t.Fatalf("%+v", r)
+		}
+		ms.Add(1000)
+	}
+	for i := range int32(2) {
+		want := AppendResult{Offset: int64(3 * i), Timestamp: 1_800_000_000_000 + 1000*int64(i)}
+		if r := appendBatch(t, p, producerBatch(t, 0, 5, 0, 3*i, 3), AcksAll); r != want {
+			t.Errorf("batch %d again: %+v, want %+v", i, r, want)
+		}
 	}
 	n.close()
 }

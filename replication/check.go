@@ -3,6 +3,7 @@ package replication
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/billetlog/billet/internal/batch"
 )
@@ -37,7 +38,55 @@ func (p *Partition) Check(b batch.Batch) error {
 	case b.TimestampType() != batch.CreateTime:
 		return fmt.Errorf("%w: %s: a client says that its timestamps are the log's", ErrInvalidTimestamp, p.name())
 	}
-	return p.checkTimes(times, s)
+	now := p.host.now().UnixMilli()
+	if err := p.checkTimes(times, s, now); err != nil {
+		return &RecordsError{Records: s.badTimes(b, now), cause: err}
+	}
+	return nil
+}
+
+// RecordsError is the error of a batch of which single records are at fault: the first of them, RecordErrorsMax at most.
+type RecordsError struct {
+	Records []RecordError
+	cause   error
+}
+
+// RecordError is what is wrong with one record.
+type RecordError struct {
+	Index   int32 // in its batch
+	Message string
+}
+
+// RecordErrorsMax bounds the records that an error names.
+const RecordErrorsMax = 1000
+
+// Error is what is wrong with the worst of them.
+func (e *RecordsError) Error() string { return e.cause.Error() }
+
+// Unwrap returns the kind of error.
+func (e *RecordsError) Unwrap() error { return e.cause }
+
+// badTimes finds the records whose timestamps are out of bounds, in a batch that can be read.
+func (s *Settings) badTimes(b batch.Batch, now int64) (bad []RecordError) {
+	var r batch.Reader
+	if r.Reset(b, 0) != nil {
+		return nil
+	}
+	least, most := int64(math.MinInt64), int64(math.MaxInt64)
+	if s.TimestampBeforeMax >= 0 {
+		least = now - s.TimestampBeforeMax.Milliseconds()
+	}
+	if s.TimestampAfterMax >= 0 {
+		most = now + s.TimestampAfterMax.Milliseconds()
+	}
+	var one batch.Record
+	for i := int32(0); r.Next(&one) && len(bad) < RecordErrorsMax; i++ {
+		if one.Timestamp != batch.NoTimestamp && (one.Timestamp < least || one.Timestamp > most) {
+			bad = append(bad, RecordError{i, fmt.Sprintf("Timestamp %d of message with offset %d is out of range. The timestamp should be within [%d, %d]",
+				one.Timestamp, one.Offset, least, most)})
+		}
+	}
+	return bad
 }
 
 // checkError says what an error of package batch means for whoever sent the batch.
@@ -55,11 +104,10 @@ func (p *Partition) checkError(err error) error {
 
 // checkTimes applies message.timestamp.*. A timestamp far in the future would keep retention from ever deleting, one far in the past would delete
 // at once (KIP-937).
-func (p *Partition) checkTimes(times batch.Times, s *Settings) error {
+func (p *Partition) checkTimes(times batch.Times, s *Settings, now int64) error {
 	if s.LogAppendTime {
 		return nil
 	}
-	now := p.host.now().UnixMilli()
 	if late := times.Latest - now; s.TimestampAfterMax >= 0 && late > s.TimestampAfterMax.Milliseconds() {
 		return fmt.Errorf("%w: %s: %d ms ahead of this node's clock, message.timestamp.after.max.ms is %d", ErrInvalidTimestamp, p.name(), late, s.TimestampAfterMax.Milliseconds())
 	}

@@ -95,3 +95,25 @@ func TestCheckByTopic(t *testing.T) {
 		t.Errorf("an internal topic: %v", err)
 	}
 }
+
+// An error about timestamps names the records, as far as there is room.
+func TestCheckNamesRecords(t *testing.T) {
+	n := newTestNode(t)
+	defer n.close()
+	spec := testSpec(t, 1)
+	var err error
+	if spec.Settings, err = ParseSettings(map[string]string{"message.timestamp.before.max.ms": "60000", "message.timestamp.after.max.ms": "60000"}); err != nil {
+		t.Fatal(err)
+	}
+	p := n.start(spec, true)
+	now := n.host.now().UnixMilli()
+	var faulty *RecordsError
+	err = p.Check(timedBatch(t, now, now-100_000, batch.NoTimestamp, now, now+100_000))
+	if !errors.As(err, &faulty) || !errors.Is(err, ErrInvalidTimestamp) || len(faulty.Records) != 2 || faulty.Records[0].Index != 1 || faulty.Records[1].Index != 4 {
+		t.Errorf("of two bad records: %+v", faulty)
+	}
+	many := make([]int64, RecordErrorsMax+1)
+	if err = p.Check(timedBatch(t, many...)); !errors.As(err, &faulty) || len(faulty.Records) != RecordErrorsMax {
+		t.Errorf("of %d bad records %d are named", len(many), len(faulty.Records))
+	}
+}

@@ -226,5 +226,5 @@ func (p *Partition) checkForeign(b batch.Batch) error {
 	if b.IsControl() {
 		return fmt.Errorf("%w: %s: a control batch", ErrInvalidBatch, p.name())
 	}
-	return p.checkTimes(times, s)
+	return p.checkTimes(times, s, p.host.now().UnixMilli())
 }

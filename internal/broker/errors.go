@@ -55,6 +55,19 @@ var wireCodes = []struct {
 	{batch.ErrTruncated, kerr.CORRUPT_MESSAGE},
 }
 
+// recordErrors are the records that an error is about.
+func recordErrors(err error) []kerr.RecordError {
+	var faulty *replication.RecordsError
+	if !errors.As(err, &faulty) {
+		return nil
+	}
+	out := make([]kerr.RecordError, 0, len(faulty.Records))
+	for _, r := range faulty.Records {
+		out = append(out, kerr.RecordError(r))
+	}
+	return out
+}
+
 // wireError makes an error from below one for clients. What has no code stays as it is.
 func wireError(err error) error {
 	if err == nil {
@@ -69,7 +82,7 @@ func wireError(err error) error {
 	}
 	for i := range wireCodes {
 		if errors.Is(err, wireCodes[i].err) {
-			return &kerr.Error{Code: wireCodes[i].code, Message: err.Error()}
+			return &kerr.Error{Code: wireCodes[i].code, Message: err.Error(), Records: recordErrors(err)}
 		}
 	}
 	return err

@@ -111,6 +111,14 @@ const (
 type Error struct {
 	Code    int16
 	Message string
+	// Records are those of a batch that are at fault, unless it is the batch as a whole.
+	Records []RecordError
+}
+
+// RecordError is what is wrong with one record.
+type RecordError struct {
+	Index   int32 // in its batch
+	Message string
 }
 
 // Errorf makes an Error.

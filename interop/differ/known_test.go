@@ -57,7 +57,6 @@ func knownData() []exemption {
 		{"session.*", "", "", sessions},
 		{"producer-window", "again [012] ", "", "more than five batches of a producer are remembered"},
 		{"producer-.*", "again|duplicate", `LogAppendTime=`, "the time of append is told where the topic has one"},
-		{"produce-timestamps", "tomorrow", `ErrorRecords`, "which record of a batch is at fault is in the message"},
 		{"produce-timestamps", "all of it", "times -1000", "times before 1970 are kept as the producer wrote them"},
 		{"produce-bad", "^null ", "", "Kafka throws away such a request without an answer"},
 		{"produce-bad", "^append time ", "", marked},

@@ -64,8 +64,27 @@ type produce struct {
 		open     int  // partitions without a result
 		moved    bool // some partition is led elsewhere
 		answered bool
+		faults   int // records that the answer names
 		timer    *time.Timer
 	}
+}
+
+// produceFaultsMax bounds the records that one answer names: what it says of each is
+// longer than a record can be.
+const produceFaultsMax = 1000
+
+// faultsLocked are the records that are at fault (KIP-467).
+func (p *produce) faultsLocked(err error) (named []kmsg.ProduceResponseTopicPartitionErrorRecord) {
+	var told *kerr.Error
+	if !errors.As(err, &told) {
+		return nil
+	}
+	records := told.Records[:min(len(told.Records), produceFaultsMax-p.mu.faults)]
+	p.mu.faults += len(records)
+	for i := range records {
+		named = append(named, kmsg.ProduceResponseTopicPartitionErrorRecord{RelativeOffset: records[i].Index, ErrorMessage: &records[i].Message})
+	}
+	return named
 }
 
 // slots makes room for the results, which then stay where they are.
@@ -223,6 +242,7 @@ func (p *produce) settle(i, j int, start int64, result Appended) {
 		s.BaseOffset, s.LogAppendTime = result.Offset, result.Timestamp
 	case kerr.INVALID_TIMESTAMP: // of all others Kafka says no more than the code
 		s.ErrorMessage = message
+		s.ErrorRecords = p.faultsLocked(result.Err)
 	case kerr.NOT_LEADER_OR_FOLLOWER:
 		p.mu.moved = true
 	}

@@ -100,6 +100,21 @@ func TestProduceRefusals(t *testing.T) {
 	}
 }
 
+// Records at fault are named (KIP-467), so many in one answer.
+func TestProduceNamesRecords(t *testing.T) {
+	few, many := newDataPartition(), newDataPartition()
+	few.checked = &kerr.Error{Code: kerr.INVALID_TIMESTAMP, Message: "old", Records: []kerr.RecordError{{Index: 3, Message: "very old"}}}
+	many.checked = &kerr.Error{Code: kerr.INVALID_TIMESTAMP, Message: "old", Records: make([]kerr.RecordError, produceFaultsMax)}
+	s := serveAdmin(t, oneTopic(few, many))
+	got := askAdmin[*kmsg.ProduceResponse](t, s, produceRequest(-1, dataBatch(t, 0, 1, 10), dataBatch(t, 0, 1, 10)), 9).Topics[0].Partitions
+	if named := got[0].ErrorRecords; len(named) != 1 || named[0].RelativeOffset != 3 || named[0].ErrorMessage == nil || *named[0].ErrorMessage != "very old" {
+		t.Errorf("%+v", named)
+	}
+	if len(got[1].ErrorRecords) != produceFaultsMax-1 {
+		t.Errorf("%d records are named after another one", len(got[1].ErrorRecords))
+	}
+}
+
 // Errors that are not about the batch.
 func TestProduceErrors(t *testing.T) {
 	internal, checked, failing := newDataPartition(), newDataPartition(), newDataPartition()
