@@ -17,7 +17,8 @@
 //     is split by partition, and the responses are joined. Authorisation, and whether a
 //     topic of a commit exists, are the caller's to check.
 //   - Time never goes back. Call [Core.Tick] at Effects.Wake at the latest, after the
-//     requests that wait.
+//     requests that wait. A caller that was held up, so that members could not be heard,
+//     calls [Core.Delay] before anything else.
 //   - Append each [Write] whole, in the order of Seq, with its time as timestamp. When
 //     it is committed call [Core.Committed]; it covers all lower ones.
 //   - When a write fails, or its fate is not known, or the partition is not led here any

@@ -136,6 +136,14 @@ func (w *world) run(line string) {
 			w.t.Fatal(err)
 		}
 		w.pass(d)
+	case "stand": // the coordinator stands still
+		d, err := time.ParseDuration(a.words[1])
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.now = w.now.Add(d)
+		w.take(w.core.Delay(w.now, d))
+		w.pass(0)
 	case "hold":
 		w.holding = true
 	case "commit":

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -191,6 +192,7 @@ type coordinatorRig struct {
 	t      testing.TB
 	log    *testLog
 	topics *testTopics
+	ahead  *atomic.Int64 // of the machine's clock
 	stop   func()
 }
 
@@ -199,9 +201,11 @@ func newCoordinatorRig(t testing.TB, log *testLog, topics *testTopics) *coordina
 		topics = &testTopics{changed: make(chan struct{})}
 		topics.set(testTopic("t", 1, 8))
 	}
-	env := &environment{now: time.Now, logger: slog.New(slog.DiscardHandler), topics: newTopicsView(topics), tidyMin: 200, tidyInterval: time.Nanosecond,
+	ahead := &atomic.Int64{}
+	now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	env := &environment{now: now, logger: slog.New(slog.DiscardHandler), topics: newTopicsView(topics), tidyMin: 200, tidyInterval: time.Nanosecond,
 		options: group.Options{NewID: randomID, InitialRebalanceDelay: -1}}
-	r := &coordinatorRig{coordinator: newCoordinator(env, 0, log), t: t, log: log, topics: topics}
+	r := &coordinatorRig{coordinator: newCoordinator(env, 0, log), t: t, log: log, topics: topics, ahead: ahead}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {

@@ -21,6 +21,8 @@ const (
 	batchMax   = 960 << 10 // bytes of records of several writes in one batch
 	busyRetry  = 20 * time.Millisecond
 	busyMax    = 10 * time.Second // how long a partition may have no room
+	restMax    = time.Second      // between two looks at what is due, while members are timed
+	delayMin   = time.Second      // what counts as held up
 )
 
 // tenure is a core at work, in one epoch.
@@ -38,6 +40,7 @@ type tenure struct {
 	waiting map[group.Token]*asked
 	token   group.Token
 	wake    time.Time
+	came    time.Time // when the loop last looked at the clock
 
 	backlog []group.Write
 	bytes   int // of the backlog
@@ -72,11 +75,13 @@ func (t *tenure) run(ctx context.Context) error {
 	t.core, t.waiting = core, map[group.Token]*asked{}
 	t.topics = t.base
 	t.core.SetTopics(t.topics.all)
-	t.take(core.Loaded(c.env.now()))
+	t.came = c.env.now()
+	t.take(core.Loaded(t.came))
 	c.admit()
 	for err == nil {
 		if err = t.turn(ctx); err == nil {
 			c.sleep(ctx, t.due())
+			t.noticeDelay()
 		}
 	}
 	t.end(ctx, err)
@@ -86,13 +91,31 @@ func (t *tenure) run(ctx context.Context) error {
 
 // due is when there is something to do without a signal.
 func (t *tenure) due() time.Time {
-	if t.busy.IsZero() {
-		return t.wake
+	now, due := t.c.env.now(), t.wake
+	sooner := func(at time.Time) {
+		if due.IsZero() || at.Before(due) {
+			due = at
+		}
 	}
-	if retry := t.c.env.now().Add(busyRetry); t.wake.IsZero() || retry.Before(t.wake) {
-		return retry
+	if !t.busy.IsZero() {
+		sooner(now.Add(busyRetry))
 	}
-	return t.wake
+	if t.core.Timed() {
+		sooner(now.Add(restMax))
+	}
+	return due
+}
+
+// noticeDelay tells the core when the loop should have come by long ago, while members
+// are timed: the process or its machine stood still, and their requests may wait in
+// sockets yet.
+func (t *tenure) noticeDelay() {
+	now := t.c.env.now()
+	if late := now.Sub(t.came) - restMax; late > delayMin && t.core.Timed() {
+		t.c.env.logger.Warn("the groups of a partition were left alone, and their members get more time", "partition", t.c.number, "for", late)
+		t.take(t.core.Delay(now, late))
+	}
+	t.came = now
 }
 
 // turn does what there is to do.
