@@ -155,15 +155,25 @@ type testClient struct {
 
 func (r *connRig) dial() *testClient {
 	r.t.Helper()
-	nc, err := net.Dial("tcp", r.listeners[0].Addr().String())
+	c, err := r.tryDial()
 	if err != nil {
 		r.t.Fatal(err)
+	}
+	return c
+}
+
+// tryDial is for connections that may be refused, which can show at once.
+func (r *connRig) tryDial() (*testClient, error) {
+	r.t.Helper()
+	nc, err := net.Dial("tcp", r.listeners[0].Addr().String())
+	if err != nil {
+		return nil, err
 	}
 	r.t.Cleanup(func() { _ = nc.Close() })
 	if err := nc.SetDeadline(time.Now().Add(askTimeout)); err != nil {
 		r.t.Fatal(err)
 	}
-	return &testClient{r.t, nc}
+	return &testClient{r.t, nc}, nil
 }
 
 // frameOf encodes a request with its size.
