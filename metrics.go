@@ -24,6 +24,8 @@ type Metrics struct {
 	Cluster ClusterMetrics
 	// Groups tells of the consumer groups that this node coordinates.
 	Groups GroupsMetrics
+	// Kafka tells of Kafka clients.
+	Kafka KafkaMetrics
 	// DamagedReplicas is in how many replicas of this node damage was found.
 	DamagedReplicas int64
 	// Producers and Consumers are how many are open.
@@ -151,4 +153,7 @@ func (n *machineNode) metrics(m *Metrics) {
 		}
 	}
 	m.Cluster.BytesSent, m.Cluster.BytesReceived = n.Traffic()
+	if n.kafka != nil {
+		m.Kafka = newKafkaMetrics(n.kafka)
+	}
 }

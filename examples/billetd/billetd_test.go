@@ -174,7 +174,9 @@ func TestBilletd(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, body := get(t, "http://"+p.http+"/metrics")
-	for _, line := range []string{`billet_partition_high_watermark{partition="0",topic="greetings"} `, `billet_partition_led{partition="1",topic="greetings"} 1`, "billet_disk_full 0", `billet_group_lag{group="readers"} 2`, `billet_group_committed_offset{group="readers",partition="1",topic="greetings"} 0`, "billet_groups 1", "billet_cluster_nodes 1", "go_goroutines "} {
+	for _, line := range []string{`billet_partition_high_watermark{partition="0",topic="greetings"} `, `billet_partition_led{partition="1",topic="greetings"} 1`, "billet_disk_full 0", `billet_group_lag{group="readers"} 2`, `billet_group_committed_offset{group="readers",partition="1",topic="greetings"} 0`, "billet_groups 1", "billet_cluster_nodes 1",
+		`billet_kafka_connections{listener="CLIENT"} `, `billet_kafka_request_seconds_count{api="CreateTopics"} 1`, `billet_kafka_connections_closed_total{cause="protocol",listener="CLIENT"} 0`,
+		`billet_kafka_memory_bytes{of="requests"} 0`, `billet_kafka_produce_waits_total 0`, "go_goroutines "} {
 		if !strings.Contains(body, line) {
 			t.Errorf("metrics do not say %s", line)
 		}

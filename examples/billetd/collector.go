@@ -14,6 +14,7 @@ import (
 type collector struct {
 	node    *node
 	metrics map[string]*prometheus.Desc
+	kafka   *kafkaCollector
 }
 
 // partitionMetric is a figure of a partition.
@@ -124,7 +125,7 @@ func flag01(on bool) float64 {
 }
 
 func newCollector(n *node) *collector {
-	c := &collector{node: n, metrics: map[string]*prometheus.Desc{}}
+	c := &collector{node: n, metrics: map[string]*prometheus.Desc{}, kafka: newKafkaCollector()}
 	for _, m := range nodeMetrics() {
 		c.metrics[m.name] = prometheus.NewDesc("billet_"+m.name, m.help, nil, nil)
 	}
@@ -145,6 +146,7 @@ func (c *collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range c.metrics {
 		out <- d
 	}
+	c.kafka.describe(out)
 }
 
 // Collect gives their values, none while the log is not open.
@@ -158,6 +160,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(c.metrics[m.name], m.kind, m.value(&snapshot))
 	}
 	c.collectGroups(out, snapshot.Groups.List)
+	c.kafka.collect(out, &snapshot.Kafka)
 	partitions := partitionMetrics()
 	for i := range snapshot.Topics {
 		t := &snapshot.Topics[i]

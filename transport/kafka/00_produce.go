@@ -204,6 +204,11 @@ func (p *produce) appendBatch(partition Partition, b batch.Batch, deadline time.
 	if attempt(); !busy {
 		return
 	}
+	begin := time.Now()
+	defer func() {
+		p.conn.server.produceWaits.Add(1)
+		p.conn.server.produceWaited.Add(int64(time.Since(begin)))
+	}()
 	wake := make(chan struct{}, 1)
 	defer partition.Notify(wake)()
 	timer := time.NewTimer(time.Until(deadline))

@@ -40,6 +40,7 @@ func (c *call) fetch(request kmsg.Request, a *answer) {
 	f.resolve()
 	f.collect()
 	f.end()
+	f.countErrors(a.stats)
 	a.giveEncoded(f.encode(), q.Version >= fetchFlexible, f.memory.release)
 }
 
@@ -184,6 +185,16 @@ func (f *fetch) collect() {
 			return
 		case <-f.ctx.Done():
 			return
+		}
+	}
+}
+
+// countErrors counts what the answer says of errors.
+func (f *fetch) countErrors(s *apiStats) {
+	s.failed(f.code)
+	for i := range f.parts {
+		if p := &f.parts[i]; !p.omitted {
+			s.failed(p.code)
 		}
 	}
 }

@@ -29,6 +29,9 @@ type answer struct {
 	bare  bool
 	claim sync.Once
 	done  func() // told when it is ready; nil: nobody waits so
+
+	began time.Time // when the request was read
+	stats *apiStats // nil: it counts nowhere
 }
 
 func (a *answer) isReady() bool {
@@ -62,6 +65,9 @@ func (a *answer) end(why error) {
 func (a *answer) finish(set func()) {
 	a.claim.Do(func() {
 		set()
+		if a.stats != nil && a.close == nil {
+			a.stats.answered(time.Since(a.began), a.response)
+		}
 		close(a.ready)
 		if a.done != nil {
 			a.done()
@@ -119,6 +125,14 @@ func (c *conn) drain() error {
 	err := q.mu.err
 	q.mu.Unlock()
 	return err
+}
+
+// whyOver is what ended the connection first.
+func (c *conn) whyOver() error {
+	q := &c.answers
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.mu.err
 }
 
 // stop ends the queue. Answers that are ready or become so later are released.
@@ -281,6 +295,7 @@ func (c *conn) writeAll(first []byte, rest net.Buffers) error {
 		if err != nil {
 			return err
 		}
+		c.listener.stats.sent.Add(uint64(writeChunkMax - room))
 	}
 	return nil
 }

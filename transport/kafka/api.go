@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"reflect"
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -20,6 +21,7 @@ type api struct {
 	early bool
 	// handle answers. It may return before the answer is ready.
 	handle func(c *call, request kmsg.Request, a *answer)
+	stats  *apiStats
 }
 
 // apis is the table of all requests that are served, by key.
@@ -97,7 +99,9 @@ func newAPITable() apiTable {
 	t := apiTable{}
 	list := apis()
 	for i := range list {
-		t[list[i].key.Int16()] = &list[i]
+		a := &list[i]
+		a.stats = &apiStats{plan: planCodes(reflect.TypeOf(a.key.Response()).Elem())}
+		t[a.key.Int16()] = a
 	}
 	return t
 }

@@ -236,6 +236,7 @@ func (c *conn) readFrame() (*frame, error) {
 		}
 		return nil, err
 	}
+	c.listener.stats.received.Add(uint64(frameSizeLen + size))
 	return f, nil
 }
 
@@ -310,7 +311,10 @@ func (c *conn) request(frame []byte) (late func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &answer{ready: make(chan struct{}), correlation: int32(binary.BigEndian.Uint32(frame[4:]))}
+	a := &answer{ready: make(chan struct{}), correlation: int32(binary.BigEndian.Uint32(frame[4:])), began: time.Now()}
+	if entry != nil {
+		a.stats = entry.stats
+	}
 	_, produce := request.(*kmsg.ProduceRequest)
 	if produce {
 		c.heldSince.Store(0) // it waits for disks, not for the client

@@ -5,8 +5,6 @@ import (
 	"math/bits"
 	"sync"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/billetlog/billet/internal/invariants"
 )
 
@@ -14,7 +12,7 @@ import (
 // nobody knows have a small one of their own, and requests that are large may not have
 // the whole, so that those who announce much and send nothing leave room for others.
 type memory struct {
-	all, large, early *semaphore.Weighted
+	all, large, early *budget
 	frameMax          int64 // nothing larger is charged
 	frames            framePool
 }
@@ -24,9 +22,9 @@ const largeFrame = 1 << 20
 
 func newMemory(o *Options) *memory {
 	return &memory{
-		all:      semaphore.NewWeighted(o.RequestMemoryMax),
-		large:    semaphore.NewWeighted(max(o.RequestMemoryMax-o.RequestMemoryMax/largeShare, int64(o.RequestBytesMax))),
-		early:    semaphore.NewWeighted(max(o.RequestMemoryMax/earlyShare, int64(o.EarlyRequestBytesMax))),
+		all:      newBudget(o.RequestMemoryMax),
+		large:    newBudget(max(o.RequestMemoryMax-o.RequestMemoryMax/largeShare, int64(o.RequestBytesMax))),
+		early:    newBudget(max(o.RequestMemoryMax/earlyShare, int64(o.EarlyRequestBytesMax))),
 		frameMax: int64(o.RequestBytesMax),
 	}
 }
@@ -76,7 +74,7 @@ func (m *memory) take(ctx context.Context, size int, early, pooled bool) (*frame
 
 // hasRoom says whether a small request and a large one would be read now.
 func (m *memory) hasRoom() bool {
-	for _, budget := range []*semaphore.Weighted{m.all, m.large} {
+	for _, budget := range []*budget{m.all, m.large} {
 		if !budget.TryAcquire(1) {
 			return false
 		}

@@ -11,8 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/semaphore"
 )
 
 // Server serves Kafka's protocol at its listeners until it is closed.
@@ -23,7 +21,7 @@ type Server struct {
 	listeners []*listener
 
 	memory       *memory
-	fetchMemory  *semaphore.Weighted
+	fetchMemory  *budget
 	fetchBuffers framePool
 	sessionParts atomic.Int64 // partitions that sessions of fetches remember
 	users        *users       // nil without a store
@@ -31,6 +29,10 @@ type Server struct {
 	// clientLines are about what clients do, errorLines about what went wrong here.
 	clientLines, errorLines lineLimiter
 	shedAfter               time.Duration
+	// produceWaits counts batches that waited for room in their partition, produceWaited the
+	// nanoseconds.
+	produceWaits  atomic.Uint64
+	produceWaited atomic.Int64
 
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
@@ -48,8 +50,9 @@ type Server struct {
 type listener struct {
 	opts Listener
 	net.Listener
-	host string // advertised
-	port int32
+	host  string // advertised
+	port  int32
+	stats listenerStats
 }
 
 // Endpoint is where clients reach a listener.
@@ -65,7 +68,7 @@ func Open(opts Options) (s *Server, err error) {
 		return nil, err
 	}
 	s = &Server{opts: opts, logger: opts.Logger, apis: newAPITable(), shedAfter: shedAfter,
-		memory: newMemory(&opts), fetchMemory: semaphore.NewWeighted(opts.FetchMemoryMax)}
+		memory: newMemory(&opts), fetchMemory: newBudget(opts.FetchMemoryMax)}
 	if opts.Store != nil {
 		s.users = newUsers(opts.Store, opts.Logger)
 	}
@@ -160,6 +163,7 @@ func (s *Server) accept(l *listener) {
 		}
 		resetAtEnd(nc)
 		if err := s.take(l, nc); err != nil {
+			l.stats.refused.Add(1)
 			s.logLimited(&s.clientLines, slog.LevelWarn, "a connection was refused", slog.String("listener", l.opts.Name),
 				slog.String("host", hostOf(nc)), slog.Any("err", err))
 			_ = nc.Close()
@@ -183,6 +187,8 @@ func (s *Server) take(l *listener, nc net.Conn) error {
 	}
 	s.mu.conns[c] = struct{}{}
 	s.mu.hosts[c.host]++
+	l.stats.accepted.Add(1)
+	l.stats.open.Add(1)
 	s.running.Go(func() {
 		c.run()
 		s.forget(c)
@@ -194,6 +200,8 @@ func (s *Server) forget(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.mu.conns, c)
+	c.listener.stats.open.Add(-1)
+	c.listener.stats.closed[c.causeOf(c.whyOver())].Add(1)
 	if s.mu.hosts[c.host]--; s.mu.hosts[c.host] == 0 {
 		delete(s.mu.hosts, c.host)
 	}

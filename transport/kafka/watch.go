@@ -65,7 +65,7 @@ func (s *Server) shed(before time.Time) {
 	}
 	for _, c := range s.holding(before, requests, answers) {
 		c.logWarn("a client's connection was closed: others wait for the memory that it holds", slog.Int64("request_bytes", c.heldBytes.Load()))
-		c.abort(errGone)
+		c.abort(errShed)
 	}
 }
 
