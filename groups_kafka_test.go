@@ -2,6 +2,7 @@ package billet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -134,14 +135,14 @@ func TestGroupsTopicDeleted(t *testing.T) {
 func checkLag(ctx context.Context, t *testing.T, client *kgo.Client, name, topic string) {
 	t.Helper()
 	admin := kadm.NewClient(client)
-	commits, err := admin.FetchOffsets(ctx, name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ends, err := admin.ListEndOffsets(ctx, topic)
-	if err != nil {
-		t.Fatal(err)
-	}
+	var commits kadm.OffsetResponses
+	var ends kadm.ListedOffsets
+	eventually(t, "all partitions have leaders", func(context.Context) bool {
+		var err, endsErr error
+		commits, err = admin.FetchOffsets(ctx, name)
+		ends, endsErr = admin.ListEndOffsets(ctx, topic)
+		return errors.Join(err, endsErr, ends.Error()) == nil
+	})
 	ends.Each(func(end kadm.ListedOffset) {
 		if at, ok := commits.Lookup(topic, end.Partition); (!ok || at.At != end.Offset) && end.Offset > 0 {
 			t.Errorf("%s-%d ends at %d, and the group is at %d, %v", topic, end.Partition, end.Offset, at.At, ok)
@@ -211,7 +212,7 @@ func (s *sum) await(ctx context.Context, t *testing.T, n int) {
 // read starts a member.
 func read(t *testing.T, log *Log, s *sum, opts ...kgo.Opt) *reader {
 	t.Helper()
-	client, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(log.KafkaAddr()), kgo.ConsumeTopics("t"), kgo.AutoCommitMarks(),
+	client, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(log.KafkaAddr()), kgo.Dialer(dialAgain), kgo.ConsumeTopics("t"), kgo.AutoCommitMarks(),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.HeartbeatInterval(100 * time.Millisecond), kgo.BlockRebalanceOnPoll(),
 		kgo.AutoCommitInterval(100 * time.Millisecond)}, opts...)...)
 	if err != nil {

@@ -217,6 +217,7 @@ type wireClient struct {
 	moves    atomic.Int64 // partitions that it got or lost
 	lost     atomic.Bool  // it was told that the topic is gone
 	since    atomic.Int32 // how often the topic was made anew since the client first knew it
+	wrote    atomic.Int32 // since, of the last record that was acknowledged
 }
 
 // Level makes it log all: the codes are in it.
@@ -250,7 +251,7 @@ func (r *wireRig) newClient(name string, opts ...kgo.Opt) *wireClient {
 	c := &wireClient{rig: r, name: name}
 	c.ctx, c.stop = context.WithCancel(r.t.Context())
 	var err error
-	c.Client, err = kgo.NewClient(append([]kgo.Opt{r.seeds(), kgo.MetadataMinAge(wireMetadataAge), kgo.MetadataMaxAge(wireMetadataMax), kgo.WithLogger(c), kgo.WithHooks(c), kgo.ClientID(name)}, opts...)...)
+	c.Client, err = kgo.NewClient(append([]kgo.Opt{r.seeds(), kgo.Dialer(dialAgain), kgo.MetadataMinAge(wireMetadataAge), kgo.MetadataMaxAge(wireMetadataMax), kgo.WithLogger(c), kgo.WithHooks(c), kgo.ClientID(name)}, opts...)...)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -298,6 +299,7 @@ func (c *wireClient) produceOne(record *kgo.Record) {
 		case err != nil:
 			c.rig.fail("%s: %s: %v", c.name, record.Value, err)
 		default:
+			c.wrote.Store(since)
 			c.rig.acknowledge(wirePlace(since, record.Partition), record.Offset, string(record.Value))
 		}
 	})
@@ -488,10 +490,11 @@ func (r *wireRig) check() {
 	r.mu.Lock()
 	acked := maps.Clone(r.acked) // producers may go on
 	r.mu.Unlock()
-	ends, err := r.admin.ListEndOffsets(ctx, wireTopic)
-	if err := errors.Join(err, ends.Error()); err != nil {
-		r.t.Fatal(err)
-	}
+	var ends kadm.ListedOffsets
+	r.await("the ends are known", func(ctx context.Context) (err error) {
+		ends, err = r.admin.ListEndOffsets(ctx, wireTopic)
+		return errors.Join(err, ends.Error())
+	})
 	left := map[int32]int64{}
 	ends.Each(func(o kadm.ListedOffset) {
 		if o.Offset > 0 {

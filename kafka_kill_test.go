@@ -226,7 +226,7 @@ func (l *wireLoad) remake() {
 	l.goOn()
 	l.await("all know the new topic", func(context.Context) error {
 		for _, c := range l.clients {
-			if c.since.Load() < l.made.Load() {
+			if made := l.made.Load(); c.since.Load() < made || c.produces && c.wrote.Load() < made {
 				return fmt.Errorf("%s does not", c.name)
 			}
 		}
