@@ -101,6 +101,7 @@ const (
 	requestGroup   requestKind = 18 // tell of a group, to who leads it
 	requestStep    requestKind = 19 // change a group's membership, to who leads it
 	requestKickOff requestKind = 21 // have new groups elect their first leader
+	requestDeleted requestKind = 23 // read of records that were deleted, to who has a replica
 )
 
 type decideRequest struct {
@@ -122,12 +123,13 @@ func (c *Controller) serve() {
 	c.host.serve(requestGroup, c.answerGroup)
 	c.host.serve(requestStep, c.answerStep)
 	c.host.serve(requestKickOff, c.answerKickOff)
+	c.host.serve(requestDeleted, c.answerDeleted)
 	c.host.serve(requestReplica, c.answerReplica)
 	c.host.serve(requestRebuild, c.answerRebuild)
 }
 
 func (c *Controller) unserve() {
-	for _, k := range []requestKind{requestDecide, requestPrepare, requestGroup, requestStep, requestKickOff, requestReplica, requestRebuild} {
+	for _, k := range []requestKind{requestDecide, requestPrepare, requestGroup, requestStep, requestKickOff, requestDeleted, requestReplica, requestRebuild} {
 		c.host.serve(k, nil)
 	}
 }

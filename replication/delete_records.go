@@ -3,7 +3,10 @@ package replication
 import (
 	"context"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
+	"sync"
+	"time"
 )
 
 // Records that users delete: a record of the metadata says below which offset, and every replica begins there. Their segments are deleted as
@@ -15,8 +18,12 @@ type deleteRecordsRequest struct {
 	Start     int64  `json:"start"`
 }
 
+// deletedWait bounds how long the other replicas are waited for.
+const deletedWait = time.Second
+
 // DeleteRecords deletes a partition's records below an offset; -1 means all that are committed. It is asked of the node that leads the partition, and returns
-// the first offset that is left. Other replicas follow as they read the metadata. ErrOffsetOutOfRange for an offset above the high watermark.
+// the first offset that is left. Replicas that are in sync and can be reached know it by then, so that none of them, should it lead next, gives what was deleted;
+// others follow as they read the metadata. ErrOffsetOutOfRange for an offset above the high watermark.
 func (c *Controller) DeleteRecords(ctx context.Context, topic string, partition int32, before int64) (start int64, err error) {
 	p, err := c.Partition(topic, partition)
 	if err != nil {
@@ -64,7 +71,58 @@ func (c *Controller) deleteBelow(ctx context.Context, p *Partition, before int64
 		return 0, err
 	}
 	p.setFloor(c.deletedBelow(shardRef{p.spec.TopicID, p.spec.Partition}))
+	c.spreadDeleted(ctx, p, q)
 	return p.StartOffset(), nil
+}
+
+// spreadDeleted waits until those who may lead the partition next have read what was deleted.
+func (c *Controller) spreadDeleted(ctx context.Context, p *Partition, q deleteRecordsRequest) {
+	ctx, cancel := context.WithTimeout(ctx, deletedWait)
+	defer cancel()
+	var asked sync.WaitGroup
+	for _, r := range p.Replication().Replicas {
+		if !r.Voter || !r.InSync || r.Node == c.host.cfg.Node.ID || !c.host.reachable(r.Node) {
+			continue
+		}
+		asked.Go(func() {
+			if err := c.host.callJSON(ctx, r.Node, requestDeleted, q, &nothing{}); err != nil {
+				c.host.logger.Debug("a replica may not know yet what was deleted", "partition", p.name(), "node", r.Node, "err", err)
+			}
+		})
+	}
+	asked.Wait()
+}
+
+// answerDeleted answers when this node has read in the metadata what was deleted, and its replica begins there.
+func (c *Controller) answerDeleted(ctx context.Context, from int32, payload []byte) ([]byte, error) {
+	var q deleteRecordsRequest
+	ref := shardRef{}
+	err := json.Unmarshal(payload, &q)
+	if err == nil {
+		err = decodeID(&ref.topic, q.Topic)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("replication: request of node %d: %w", from, err)
+	}
+	ref.partition = q.Partition
+	ctx, cancel := context.WithTimeout(ctx, deletedWait)
+	defer cancel()
+	for {
+		changed := c.Changed()
+		start := c.deletedBelow(ref)
+		if start >= q.Start {
+			name, _ := c.name(ref.topic)
+			if p := c.replica(name, ref.partition); p != nil && p.spec.TopicID == ref.topic {
+				p.setFloor(start)
+			}
+			return mustJSON(nothing{}), nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: the metadata here says nothing yet of what was deleted", ErrBusy)
+		}
+	}
 }
 
 func (c *Controller) deleteRecords(ctx context.Context, q deleteRecordsRequest) (nothing, error) {

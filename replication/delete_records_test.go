@@ -157,6 +157,11 @@ func TestDeleteRecordsOfMany(t *testing.T) {
 	if at := deleted(3); at != 3 {
 		t.Errorf("deleted below %d", at)
 	}
+	for i := range 2 { // who follows knows it before the answer
+		if at := all[i].Controller.replica("t", 0).floor.Load(); at != 3 {
+			t.Errorf("node %d begins at %d", i+1, at)
+		}
+	}
 	replica := func(m *member) *Partition {
 		m.until("the replica", func(c *Controller) bool { return c.mu.partitions[c.mu.topics["t"].Partitions[0].Shard] != nil })
 		p := m.Controller.replica("t", 0)
@@ -183,6 +188,33 @@ func TestDeleteRecordsOfMany(t *testing.T) {
 	begins(t, replica(all[1]), 3, "v3", "v4")
 	for _, m := range all {
 		m.close()
+	}
+}
+
+// A node that is asked whether it knows what was deleted answers when it does.
+func TestDeletedIsWaitedFor(t *testing.T) {
+	k := openCluster(t, vfs.NewMem())
+	defer k.close()
+	k.create("t", 1, nil)
+	p := k.partition("t", 0)
+	if r := appendBatch(t, p, textBatch(t, "v"), AcksAll); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	q := deleteRecordsRequest{fmt.Sprintf("%x", p.spec.TopicID), 0, 1}
+	ctx, cancel := context.WithTimeout(testContext(t), 10*time.Millisecond)
+	defer cancel()
+	if _, err := k.c.answerDeleted(ctx, 2, mustJSON(q)); !errors.Is(err, ErrBusy) {
+		t.Errorf("before: %v", err)
+	}
+	if _, err := k.c.answerDeleted(ctx, 2, []byte("{")); err == nil {
+		t.Error("half a request was answered")
+	}
+	if _, err := ask(testContext(t), k.c, "delete-records", q, (*Controller).deleteRecords); err != nil {
+		t.Fatal(err)
+	}
+	p.floor.Store(0) // as if the view had not come to the replica yet
+	if _, err := k.c.answerDeleted(testContext(t), 2, mustJSON(q)); err != nil || p.floor.Load() != 1 {
+		t.Errorf("afterwards: %v, the replica begins at %d", err, p.floor.Load())
 	}
 }
 
