@@ -246,9 +246,9 @@ func raftOf(mode transport.CutMode, back bool) func(c *cutCluster, leader int32)
 	return func(c *cutCluster, leader int32) {
 		for _, id := range c.others(leader) {
 			if back {
-				c.kinds.cut(harnessHost(id), harnessAddress(leader), mode, transport.KindBatches)
+				c.kinds.cut(harnessHost(id), harnessAddress(leader), mode, transport.KindBatches, transport.KindUrgent)
 			} else {
-				c.kinds.cut(harnessHost(leader), harnessAddress(id), mode, transport.KindBatches)
+				c.kinds.cut(harnessHost(leader), harnessAddress(id), mode, transport.KindBatches, transport.KindUrgent)
 			}
 		}
 	}
@@ -286,7 +286,7 @@ func cutCases(silent, refused transport.CutMode) []cutCase {
 		{name: "a leader's Raft is not heard, refused", begin: raftOf(refused, false), works: true},
 		{name: "a leader's Raft hears nobody, silent", begin: raftOf(silent, true), works: true},
 		{name: "a leader's Raft hears nobody, refused", begin: raftOf(refused, true), works: true},
-		{name: "all but gossip is cut", begin: kinds(refused, transport.KindBatches, transport.KindRequests, transport.KindPull), lasts: 2 * time.Second},
+		{name: "all but gossip is cut", begin: kinds(refused, transport.KindBatches, transport.KindUrgent, transport.KindRequests, transport.KindPull), lasts: 2 * time.Second},
 	}
 }
 

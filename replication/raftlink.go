@@ -2,9 +2,11 @@ package replication
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lni/dragonboat/v4/raftio"
@@ -13,22 +15,37 @@ import (
 	"github.com/billetlog/billet/transport"
 )
 
-// raftLinks are the connections for Raft messages, one for each node: a peer takes one, and a second ends the first with what is on its
-// way. dragonboat wants several, by shard, so they share it.
+// raftLinks are the connections for Raft messages, two for each node: a peer takes one of each kind, and a second ends the first with what is on its
+// way. dragonboat wants several, by shard, so they share them.
 type raftLinks struct {
 	mu    sync.Mutex
 	links map[int32]*raftLink
 }
 
-// raftLink is the connection to one node. dragonboat never hears that it is down: it would stay away for up to a second and a half, longer than
+// raftLink is the way to one node. dragonboat never hears that it is down: it would stay away for up to a second and a half, longer than
 // most nodes need to start again. What cannot be sent is dropped, and the replicas that sent it are told that the other one was not reached.
+//
+// What keeps groups together (urgent) has a connection of its own: where the way is narrow it would arrive seconds after the entries that were
+// sent before it, and the other node would take its leaders for dead and learn nothing of the cluster.
 type raftLink struct {
+	bulk, urgent raftStream
+}
+
+// raftStream is one connection to a node.
+type raftStream struct {
 	mu      sync.Mutex // also held while it is dialled: whoever comes then waits for the same
 	batches *transport.Batches
 	tried   time.Time
+	full    atomic.Int64 // when there was no room for linkPatience, in nanoseconds since 1970
 }
 
-const linkDialPause = 10 * time.Millisecond // between two attempts to make a connection
+const (
+	linkDialPause = 10 * time.Millisecond // between two attempts to make a connection
+	// linkPatience is how long entries wait for room on their connection: what is urgent waits behind them in dragonboat's queue. They are dropped then, and
+	// for linkFullPause as soon as there is no room.
+	linkPatience  = 200 * time.Millisecond
+	linkFullPause = time.Second
+)
 
 func (l *raftLinks) of(node int32) *raftLink {
 	l.mu.Lock()
@@ -43,24 +60,42 @@ func (l *raftLinks) of(node int32) *raftLink {
 }
 
 // get returns the connection that stands, or makes one if the node can be reached; nil if not. ctx is dragonboat's own; the connection ends with it.
-func (l *raftLink) get(ctx context.Context, n *transport.Node, node int32) *transport.Batches {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.batches != nil && l.batches.Err() == nil {
-		return l.batches
+func (s *raftStream) get(ctx context.Context, n *transport.Node, node int32, open openBatches) *transport.Batches {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.batches != nil && s.batches.Err() == nil {
+		return s.batches
 	}
-	l.batches = nil
-	if n.PeerState(node).Status != transport.PeerReachable || time.Since(l.tried) < linkDialPause || ctx.Err() != nil {
+	s.batches = nil
+	if n.PeerState(node).Status != transport.PeerReachable || time.Since(s.tried) < linkDialPause || ctx.Err() != nil {
 		return nil
 	}
-	l.tried = time.Now()
-	// A full queue makes dragonboat's own, bounded one fill up.
-	b, err := n.OpenBatches(ctx, node, transport.FullWaits)
+	s.tried = time.Now()
+	b, err := open(ctx, node, transport.FullFails)
 	if err != nil {
 		return nil
 	}
-	l.batches = b
+	s.batches = b
 	return b
+}
+
+// send waits for room, but not again and again.
+func (s *raftStream) send(b *transport.Batches, data []byte) error {
+	patience := linkPatience
+	if time.Since(time.Unix(0, s.full.Load())) < linkFullPause {
+		patience = 0
+	}
+	err := b.SendWithin(data, patience)
+	if errors.Is(err, transport.ErrQueueFull) && patience > 0 {
+		s.full.Store(time.Now().UnixNano())
+	}
+	return err
+}
+
+// urgent says what must not wait behind entries: what is small and keeps a group together, and all of the metadata's group. Messages of one group may
+// overtake each other; those with entries, and what tells only how far they are committed, stay in order among themselves.
+func urgent(m *pb.Message) bool {
+	return m.ShardID == metadataShard || (m.Type != pb.Replicate && m.Type != pb.ReplicateResp)
 }
 
 // raftConn is dragonboat's way to one node.
@@ -106,12 +141,34 @@ func (c *raftConn) speaks(m *pb.Message) bool {
 	return !c.t.host.db.muted(m.ShardID, m.From) && m.Type != pb.Propose
 }
 
+// send gives each message to its connection. The list is changed in place.
 func (c *raftConn) send(b pb.MessageBatch) error {
+	bulk := b.Requests[:0]
+	var quick []pb.Message
+	for _, m := range b.Requests {
+		if urgent(&m) {
+			quick = append(quick, m)
+		} else {
+			bulk = append(bulk, m)
+		}
+	}
+	link, n := c.t.links.of(c.node), c.t.peers.node
+	b.Requests = quick
+	if err := c.sendTo(&link.urgent, n.OpenUrgent, b); err != nil {
+		return err
+	}
+	b.Requests = bulk
+	return c.sendTo(&link.bulk, n.OpenBatches, b)
+}
+
+type openBatches func(context.Context, int32, transport.FullPolicy) (*transport.Batches, error)
+
+func (c *raftConn) sendTo(s *raftStream, open openBatches, b pb.MessageBatch) error {
 	if len(b.Requests) == 0 {
 		return nil
 	}
-	link := c.t.links.of(c.node).get(c.ctx, c.t.peers.node, c.node)
-	if link == nil {
+	batches := s.get(c.ctx, c.t.peers.node, c.node, open)
+	if batches == nil {
 		c.t.notReached(b.Requests)
 		return nil
 	}
@@ -119,7 +176,7 @@ func (c *raftConn) send(b pb.MessageBatch) error {
 	if err != nil {
 		return fmt.Errorf("replication: encoding messages: %w", err)
 	}
-	if link.Send(data) != nil {
+	if s.send(batches, data) != nil {
 		c.t.notReached(b.Requests)
 	}
 	return nil

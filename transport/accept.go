@@ -88,7 +88,7 @@ func (n *Node) serveStream(s *stream) {
 	}
 	n.retryLink(s.peer.ID)
 	switch s.kind {
-	case KindBatches:
+	case KindBatches, KindUrgent:
 		n.serveBatches(s, k)
 	case KindRequests:
 		n.serveRequests(s)
@@ -168,7 +168,7 @@ func (n *Node) examine(h hello, cluster ClusterID, peer Peer, authenticated bool
 			return refuse(RefusedUnknown, "%v", err)
 		}
 	}
-	served := map[Kind]bool{KindBatches: n.opts.OnBatch != nil, KindRequests: true, KindPull: n.opts.OnPull != nil}
+	served := map[Kind]bool{KindBatches: n.opts.OnBatch != nil, KindUrgent: n.opts.OnBatch != nil, KindRequests: true, KindPull: n.opts.OnPull != nil}
 	if !served[h.kind] {
 		return refuse(RefusedKind, "%v is not served here", h.kind)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // FullPolicy says what Send does when the queue is full.
@@ -25,11 +26,21 @@ type Batches struct {
 	full FullPolicy
 }
 
-// OpenBatches makes a connection for batches, which ends with ctx, with the Node, and when SetAddress names another address. It waits
+// OpenBatches makes a connection for batches, the bulk of them, which ends with ctx, with the Node, and when SetAddress names another address. It waits
 // for dial and handshake at most until ctx ends. Errors: ErrUnknownPeer, ErrUnreachable with the cause, *RefusedError, ErrClosed.
 // A peer takes one such connection from a node: a second ends the first.
 func (n *Node) OpenBatches(ctx context.Context, id int32, full FullPolicy) (*Batches, error) {
-	s, err := n.dial(ctx, id, KindBatches)
+	return n.openBatches(ctx, id, KindBatches, full)
+}
+
+// OpenUrgent makes a connection of its own for batches that must not wait behind the others where the way is narrow. They may overtake those. All else
+// is as with OpenBatches.
+func (n *Node) OpenUrgent(ctx context.Context, id int32, full FullPolicy) (*Batches, error) {
+	return n.openBatches(ctx, id, KindUrgent, full)
+}
+
+func (n *Node) openBatches(ctx context.Context, id int32, kind Kind, full FullPolicy) (*Batches, error) {
+	s, err := n.dial(ctx, id, kind)
 	if err != nil {
 		return nil, err
 	}
@@ -52,26 +63,48 @@ func (b *Batches) Peer() Peer { return b.s.peer }
 // Send queues a batch, which may be changed when Send returns. It does not wait for the network; what is queued is lost, without a word,
 // when the connection ends. Errors: ErrTooLarge (above Options.BatchBytesMax), ErrQueueFull, and why the stream ended.
 func (b *Batches) Send(payload []byte) error {
+	ctx := b.s.ctx
+	if b.full != FullWaits {
+		ctx = nil
+	}
+	err := b.send(ctx, payload)
+	if errors.Is(err, ErrQueueFull) {
+		b.s.node.stats.batchesDropped.Add(1)
+		if b.full == FullDrops {
+			return nil
+		}
+	}
+	return err
+}
+
+// SendWithin is Send that waits for room for so long at most, and then returns ErrQueueFull whatever the policy.
+func (b *Batches) SendWithin(payload []byte, patience time.Duration) error {
+	err := b.send(nil, payload)
+	if patience > 0 && errors.Is(err, ErrQueueFull) {
+		ctx, cancel := context.WithTimeoutCause(b.s.ctx, patience, ErrQueueFull)
+		defer cancel()
+		err = b.send(ctx, payload)
+	}
+	if errors.Is(err, ErrQueueFull) {
+		b.s.node.stats.batchesDropped.Add(1)
+	}
+	return err
+}
+
+// send waits for room until ctx ends, or not at all without one.
+func (b *Batches) send(ctx context.Context, payload []byte) error {
 	if len(payload) > b.s.node.opts.BatchBytesMax {
 		return fmt.Errorf("%w: a batch of %d bytes, at most %d are allowed", ErrTooLarge, len(payload), b.s.node.opts.BatchBytesMax)
 	}
 	h := header{kind: frameBatch}
 	var err error
-	if b.full == FullWaits {
-		if err = b.s.out.addWait(b.s.ctx, h, payload); err != nil && b.s.ctx.Err() != nil {
-			err = b.s.cause()
-		}
-	} else {
+	if ctx == nil {
 		err = b.s.out.add(h, payload)
+	} else if err = b.s.out.addWait(ctx, h, payload); err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
 	}
-	switch {
-	case err == nil:
+	if err == nil {
 		b.s.node.stats.batchesSent.Add(1)
-	case errors.Is(err, ErrQueueFull):
-		b.s.node.stats.batchesDropped.Add(1)
-		if b.full == FullDrops {
-			return nil
-		}
 	}
 	return err
 }
@@ -91,11 +124,11 @@ func (b *Batches) Close() error {
 // serveBatches delivers what a peer sends, once its connection before this one has delivered.
 func (n *Node) serveBatches(s *stream, k *known) {
 	select {
-	case k.delivering <- struct{}{}:
+	case k.delivering[s.kind] <- struct{}{}:
 	case <-s.ctx.Done():
 		return
 	}
-	defer func() { <-k.delivering }()
+	defer func() { <-k.delivering[s.kind] }()
 	var buf []byte
 	_ = s.read(func(h header) error {
 		size := int64(h.length)

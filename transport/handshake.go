@@ -65,6 +65,7 @@ const (
 	KindRequests Kind = 2
 	KindPull     Kind = 3
 	KindStream   Kind = 4
+	KindUrgent   Kind = 5
 )
 
 func (k Kind) String() string {
@@ -77,6 +78,8 @@ func (k Kind) String() string {
 		return "pull"
 	case KindStream:
 		return "stream"
+	case KindUrgent:
+		return "urgent batches"
 	}
 	return fmt.Sprintf("kind %d", uint8(k))
 }

@@ -9,8 +9,8 @@ type known struct {
 	inbound map[Kind]*stream
 	// outbound has what was dialled to it.
 	outbound map[*stream]struct{}
-	// delivering has a token while batches of it are delivered, so that two connections never deliver at a time.
-	delivering chan struct{}
+	// delivering has a token while batches of it are delivered, so that two connections of a kind never deliver at a time.
+	delivering map[Kind]chan struct{}
 }
 
 // meet records a node's incarnation. It refuses one that is older than what was seen, and ends the connections of an older one.
@@ -57,7 +57,9 @@ func (n *Node) knownLocked(id int32) (*known, *RefusedError) {
 	if len(n.mu.known) >= n.opts.PeersMax {
 		return nil, &RefusedError{Node: id, Code: RefusedBusy, Reason: fmt.Sprintf("%d nodes are known already", len(n.mu.known))}
 	}
-	k := &known{inbound: map[Kind]*stream{}, outbound: map[*stream]struct{}{}, delivering: make(chan struct{}, 1)}
+	k := &known{inbound: map[Kind]*stream{}, outbound: map[*stream]struct{}{}, delivering: map[Kind]chan struct{}{
+		KindBatches: make(chan struct{}, 1), KindUrgent: make(chan struct{}, 1),
+	}}
 	n.mu.known[id] = k
 	return k, nil
 }

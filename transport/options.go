@@ -34,8 +34,8 @@ type Options struct {
 	// called.
 	CheckIdentity func(id int32, who Identity) error
 
-	// OnBatch takes a batch of Raft messages. Called in order per peer, on the connection's goroutine; payload is valid until it
-	// returns. Nil: batches are refused.
+	// OnBatch takes a batch of Raft messages. Called in order per peer, urgent ones apart from the others, on the connection's goroutine; payload is valid
+	// until it returns. Nil: batches are refused.
 	OnBatch func(from Peer, payload []byte)
 	// OnRequest answers a request, on a goroutine of its own. ctx ends with the caller's deadline or cancel, the connection and the
 	// Node. The payload may be kept. An error travels as text, but those that wrap ErrBusy, ErrTooLarge or ErrTimeout (or a

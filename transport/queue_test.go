@@ -150,6 +150,52 @@ func TestFullPolicies(t *testing.T) {
 	}
 }
 
+// Urgent batches pass those that fill their connection, and who sends those is not held for long.
+func TestUrgentBatches(t *testing.T) {
+	m := newTestNetwork(t, 1)
+	a, b := testOptions(1, m.Host("a")), testOptions(2, m.Host("b"))
+	a.SendQueueBytes = 10000
+	release, urgent := make(chan struct{}), make(chan struct{}, 1)
+	b.OnBatch = func(_ Peer, payload []byte) {
+		if len(payload) > 1 {
+			<-release
+		} else {
+			urgent <- struct{}{}
+		}
+	}
+	one, _ := pair(t, a, b)
+	t.Cleanup(func() { close(release) })
+	bulk, err := one.OpenBatches(testContext(t), 2, FullWaits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		err = bulk.SendWithin(make([]byte, 5000), 10*time.Millisecond)
+	}
+	if !errors.Is(err, ErrQueueFull) || one.Stats().BatchesDropped != 1 {
+		t.Errorf("%v, %d dropped", err, one.Stats().BatchesDropped)
+	}
+	quick, err := one.OpenUrgent(testContext(t), 2, FullFails)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := quick.Send([]byte("u")); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-urgent:
+	case <-testContext(t).Done():
+		t.Error("it waits behind the others")
+	}
+	if err := bulk.Err(); err != nil {
+		t.Errorf("the other connection has ended: %v", err)
+	}
+	_ = bulk.Close()
+	if err := bulk.SendWithin(make([]byte, 5000), time.Hour); !errors.Is(err, ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
 func TestRequestBounds(t *testing.T) {
 	m := newTestNetwork(t, 1)
 	release := make(chan struct{})

@@ -39,7 +39,7 @@ func (n *Node) newStream(ctx context.Context, conn net.Conn, peer Peer, kind Kin
 	s := &stream{node: n, conn: conn, peer: peer, kind: kind, dialled: dialled}
 	s.out = newOutbox(n.opts.SendQueueBytes, writeSeed)
 	size := readBufferSize
-	if kind == KindPull || kind == KindBatches && dialled != "" {
+	if kind == KindPull || kind == KindUrgent || kind == KindBatches && dialled != "" {
 		size = littleBufferSize
 	}
 	s.in = frameReader{
@@ -55,7 +55,7 @@ func (n *Node) newStream(ctx context.Context, conn net.Conn, peer Peer, kind Kin
 // limits tells which frames may come in on a stream.
 func (n *Node) limits(kind Kind, accepted bool) frameLimits {
 	switch {
-	case kind == KindBatches && accepted:
+	case (kind == KindBatches || kind == KindUrgent) && accepted:
 		return frameLimits{framePing: 0, frameBatch: n.opts.BatchBytesMax}
 	case kind == KindRequests && accepted:
 		return frameLimits{framePing: 0, frameRequest: n.opts.RequestBytesMax, frameCancel: 0}
