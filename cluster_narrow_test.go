@@ -24,7 +24,8 @@ func TestClusterNarrow(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), settleMax)
 	defer cancel()
 	leader := c.leader(0)
-	id := c.others(leader)[0]
+	decides, _ := c.client.log.harnessNode().Controller.MetadataLeader()
+	id := c.others(leader, decides)[0]
 	other := c.others(leader, id)[0]
 	c.fatal("create", c.nodes[leader].log.CreateTopic(ctx, Topic{Name: "flood", Partitions: 2, Replicas: 3}))
 	slowLinks(transport.Link{BytesPerSecond: narrowWay})(c, id)

@@ -65,6 +65,9 @@ const (
 // memoryWindow is how many bytes one direction of a connection holds.
 const memoryWindow = 1 << 20
 
+// memoryPacket is how many bytes arrive together where the rate is bounded.
+const memoryPacket = 4 << 10
+
 // NewMemoryNetwork makes a network. Close it to end what still runs.
 func NewMemoryNetwork(seed uint64) *MemoryNetwork {
 	m := &MemoryNetwork{seed: seed}

@@ -150,6 +150,9 @@ func (l *lane) write(p []byte) (n int, err error) {
 		}
 		if room := memoryWindow - l.size; room > 0 {
 			k := min(room, len(p))
+			if l.link.BytesPerSecond > 0 {
+				k = min(k, memoryPacket)
+			}
 			l.putLocked(p[:k])
 			p, n = p[k:], n+k
 			continue
