@@ -45,8 +45,9 @@ type Config struct {
 	// otherwise, by the names of Settings. Topics that exist keep what they
 	// have.
 	TopicDefaults map[string]string
-	// OpenTimeout bounds how long Open waits for the metadata partition.
-	// Default 1 minute; negative: no bound.
+	// OpenTimeout bounds how long Open waits for other nodes: until the cluster is
+	// found, joined or formed, and its metadata can be read. What this node reads of
+	// its own directory has no bound. Default 1 minute; negative: no bound.
 	OpenTimeout time.Duration
 	// CloseTimeout bounds how long Close waits for work under way; what is not
 	// done by then is left to the next Open. Default 30 s.
