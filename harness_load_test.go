@@ -216,7 +216,8 @@ func (l *harnessLife) watchLeaders(log *Log) {
 					continue
 				}
 				if epoch := p.Epoch(); epoch != 0 && !l.dead.Load() {
-					h.history.Lead(history.Partition{Topic: t.Name, Number: int32(i)}, epoch, l.n.id)
+					id := p.Spec().TopicID // a topic made anew begins with the first epoch again
+					h.history.Lead(history.Partition{Topic: fmt.Sprintf("%s (%x)", t.Name, id), Number: int32(i)}, epoch, l.n.id)
 				}
 			}
 		}
