@@ -117,7 +117,7 @@ func compare(t *testing.T, name string, want, have []step) {
 			return
 		}
 		if w.label != h.label {
-			t.Errorf("step %d is %q with the reference and %q with the broker", i, w.label, h.label)
+			t.Errorf("step %d is %q %q with the reference and %q %q with the broker", i, w.label, w.lines, h.label, h.lines)
 			return
 		}
 		missing, extra := difference(w.lines, h.lines)

@@ -18,13 +18,6 @@ func fetchScenarios() []scenario {
 	}
 }
 
-func sessionScenarios() []scenario {
-	return []scenario{
-		{"session", playSession},
-		{"session-bad", playSessionBad},
-	}
-}
-
 // fetchOf reads a partition from an offset on, by name, without a session.
 func fetchOf(topic string, partition int32, offset int64) *kmsg.FetchRequest {
 	q := kmsg.NewPtrFetchRequest()
@@ -197,79 +190,4 @@ func playFetchIDs(p *play) {
 		q.Topics = append(q.Topics, fetchIDOf([16]byte{5, 4, 3}, 0, 0).Topics[0])
 		p.fetchVersion("known and unknown", q, v)
 	}
-}
-
-// inSession makes a request one of a session.
-func inSession(q *kmsg.FetchRequest, id, epoch int32) *kmsg.FetchRequest {
-	q.SessionID, q.SessionEpoch = id, epoch
-	return q
-}
-
-// playSession goes through a session. A broker may decline: then id is 0 in every
-// answer, and all partitions are.
-func playSession(p *play) {
-	for _, v := range p.versions(kmsg.Fetch) {
-		if v < 7 || v > 12 {
-			continue
-		}
-		name := p.name(v)
-		p.topic(name, 2)
-		p.put(name, 0, hello(2))
-		full := fetchOf(name, 0, 0)
-		full.Topics[0].Partitions = append(full.Topics[0].Partitions, fetchOf("", 1, 0).Topics[0].Partitions[0])
-		r := p.session("full", inSession(full, 0, 0), v)
-		if r == nil || r.SessionID == 0 {
-			continue
-		}
-		id := r.SessionID
-		empty := func() *kmsg.FetchRequest {
-			q := fetchOf(name, 0, 0)
-			q.Topics = nil
-			return q
-		}
-		p.session("nothing new", inSession(empty(), id, 1), v)
-		p.put(name, 1, hello(1))
-		p.session("one is new", inSession(empty(), id, 2), v)
-		p.session("moved on", inSession(fetchOf(name, 1, 1), id, 3), v)
-		forget := empty()
-		f := kmsg.NewFetchRequestForgottenTopic()
-		f.Topic, f.Partitions = name, []int32{0}
-		forget.ForgottenTopics = append(forget.ForgottenTopics, f)
-		p.session("forget", inSession(forget, id, 4), v)
-		p.put(name, 0, hello(1))
-		p.session("forgotten", inSession(empty(), id, 5), v)
-		p.session("wrong epoch", inSession(empty(), id, 9), v)
-		p.session("end", inSession(empty(), id, -1), v)
-		p.session("after the end", inSession(empty(), id, 6), v)
-	}
-}
-
-func playSessionBad(p *play) {
-	p.topic(p.name(), 1)
-	v := p.newest(kmsg.Fetch, 12)
-	p.session("stranger", inSession(fetchOf(p.name(), 0, 0), 12345, 3), v)
-	p.session("end of a stranger", inSession(fetchOf(p.name(), 0, 0), 12345, -1), v)
-	p.session("full of a stranger", inSession(fetchOf(p.name(), 0, 0), 12345, 0), v)
-	p.session("no id with an epoch", inSession(fetchOf(p.name(), 0, 0), 0, 7), v)
-	p.session("missing topic", inSession(fetchOf(p.name("missing"), 0, 0), 0, 0), v)
-}
-
-// session asks and gives the session's id a name.
-func (p *play) session(label string, q *kmsg.FetchRequest, v int16) *kmsg.FetchResponse {
-	q.MaxWaitMillis = 300
-	label = fmt.Sprintf("%s v%d", label, v)
-	r, err := p.quietly(q, v)
-	if err != nil {
-		p.note(label, lost(err))
-		p.dial()
-		return nil
-	}
-	f := r.(*kmsg.FetchResponse)
-	id := f.SessionID
-	if id != 0 {
-		f.SessionID = 1
-	}
-	p.note(label, p.names.lines(f)...)
-	f.SessionID = id
-	return f
 }

@@ -27,6 +27,11 @@ func (n *names) id(id [16]byte, name string) {
 	if n.ids == nil {
 		n.ids = map[[16]byte]string{}
 	}
+	for old, text := range n.ids {
+		if text == "id of "+name {
+			delete(n.ids, old) // of a topic that is no more
+		}
+	}
 	if id != ([16]byte{}) {
 		n.ids[id] = "id of " + name
 	}

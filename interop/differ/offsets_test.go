@@ -2,6 +2,7 @@ package differ
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -73,9 +74,11 @@ func playListCompressed(p *play) {
 
 func playListAppendTime(p *play) {
 	p.topic(p.name(), 1, "message.timestamp.type", "LogAppendTime")
-	p.put(p.name(), 0, hello(3), hello(2))
-	for _, time := range []int64{0, -3, theTime, 1 << 50} {
-		p.ask(fmt.Sprint("time ", time), listOf(p.name(), 0, time))
+	p.put(p.name(), 0, hello(3))
+	time.Sleep(5 * time.Millisecond) // the times of the two must differ
+	p.put(p.name(), 0, hello(2))
+	for _, at := range []int64{0, -3, theTime, 1 << 50} {
+		p.ask(fmt.Sprint("time ", at), listOf(p.name(), 0, at))
 	}
 }
 

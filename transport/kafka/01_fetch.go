@@ -107,6 +107,7 @@ func (f *fetch) begin() {
 	f.parts = make([]fetchPart, 0, len(f.session.order))
 	for _, p := range f.session.order {
 		f.want(p.fetchWant)
+		f.parts[len(f.parts)-1].topic = p.topic
 	}
 	if len(f.parts) == 0 { // the last partition was taken out of it
 		f.session.close()
@@ -123,7 +124,7 @@ func (f *fetch) end() {
 	switch {
 	case f.session != nil:
 		f.session.answered(f.parts)
-	case f.code == kerr.NONE && f.version >= fetchSessions && f.q.SessionEpoch == sessionNew && len(f.parts) > 0:
+	case f.code == kerr.NONE && f.version >= fetchSessions && f.q.SessionEpoch == sessionNew:
 		f.conn.fetches = openSession(f.conn.server, f.version >= fetchByID, f.parts)
 		f.session = f.conn.fetches
 	}
@@ -140,12 +141,30 @@ func (f *fetch) resolve() {
 			name, code = f.name(p.key)
 			before = p.key
 		}
+		if code == kerr.UNKNOWN_TOPIC_ID && p.topic != "" {
+			p.code = f.gone(p)
+			continue
+		}
 		if p.topic, p.code = name, code; code == kerr.NONE {
 			var err error
 			p.partition, err = f.broker().Partition(name, p.key.number)
 			p.code, _ = f.call.code(err)
 		}
 	}
+}
+
+// gone is what a session says of a topic whose id was known and is not any more: whether
+// there is another one of that name.
+func (f *fetch) gone(p *fetchPart) int16 {
+	if !f.allowed(kmsg.ACLOperationRead, kmsg.ACLResourceTypeTopic, p.topic) {
+		return kerr.TOPIC_AUTHORIZATION_FAILED
+	}
+	_, err := f.broker().Partition(p.topic, p.key.number)
+	code, _ := f.call.code(err)
+	if code == kerr.NONE {
+		return kerr.INCONSISTENT_TOPIC_ID
+	}
+	return code
 }
 
 // name finds the topic's name if it was given by id, and whether it may be read.

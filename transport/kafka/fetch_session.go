@@ -40,7 +40,8 @@ type fetchKey struct {
 // sessionPart is what a session remembers of a partition.
 type sessionPart struct {
 	fetchWant
-	highWatermark, start int64 // as the client was told
+	topic                string // its name, once that was known
+	highWatermark, start int64  // as the client was told
 }
 
 // forgotten is the offset that no client was told.
@@ -127,6 +128,7 @@ func (f *fetchSession) forget(q *kmsg.FetchRequest) {
 // tell says whether an answer has to have the partition, and remembers what it says.
 // After an error the client is told again, whatever comes.
 func (p *sessionPart) tell(r *fetchPart) (needed bool) {
+	p.topic = r.topic
 	if r.code != kerr.NONE {
 		p.highWatermark, p.start = forgotten, forgotten
 		return true

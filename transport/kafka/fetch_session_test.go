@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -163,4 +164,60 @@ func TestFetchSessionEnds(t *testing.T) {
 			t.Fatal("it is remembered")
 		}
 	}
+}
+
+// renewedBroker has a topic that is deleted, and another one of its name.
+type renewedBroker struct {
+	*dataBroker
+	gone, again atomic.Bool
+}
+
+func (b *renewedBroker) TopicName(id TopicID) (string, bool) {
+	if b.gone.Load() {
+		return "", false
+	}
+	return b.dataBroker.TopicName(id)
+}
+
+func (b *renewedBroker) Partition(topic string, number int32) (Partition, error) {
+	if b.gone.Load() && !b.again.Load() {
+		return nil, kerr.Errorf(kerr.UNKNOWN_TOPIC_OR_PARTITION, "gone")
+	}
+	return b.dataBroker.Partition(topic, number)
+}
+
+// A session tells whether a topic that it knew is gone, or another one.
+func TestFetchSessionTopicGone(t *testing.T) {
+	b := &renewedBroker{dataBroker: oneTopic(newDataPartition())}
+	c := &sessionClient{dialData(t, serveAdmin(t, b)), fetchByID}
+	id := c.fetch(0, sessionNew, wants(0)).SessionID
+	tells := func(epoch int32, want int16) {
+		t.Helper()
+		r := c.fetch(id, epoch, wants())
+		if len(r.Topics) != 1 || len(r.Topics[0].Partitions) != 1 || r.Topics[0].Partitions[0].ErrorCode != want {
+			t.Errorf("epoch %d: %+v, want code %d", epoch, r.Topics, want)
+		}
+	}
+	b.gone.Store(true)
+	tells(1, kerr.UNKNOWN_TOPIC_OR_PARTITION)
+	b.again.Store(true)
+	tells(2, kerr.INCONSISTENT_TOPIC_ID)
+	tells(3, kerr.INCONSISTENT_TOPIC_ID)
+	b.gone.Store(false)
+	r := c.fetch(id, 4, wants())
+	expect(t, "it was there all the time", r, id, 0)
+	b.gone.Store(true)
+	if r := c.fetch(0, sessionNone, wants(0)); r.Topics[0].Partitions[0].ErrorCode != kerr.UNKNOWN_TOPIC_ID {
+		t.Errorf("without a session: code %d", r.Topics[0].Partitions[0].ErrorCode)
+	}
+}
+
+// A session may begin without partitions.
+func TestFetchSessionEmpty(t *testing.T) {
+	c := &sessionClient{dialData(t, serveAdmin(t, oneTopic(newDataPartition()))), 12}
+	id := c.fetch(0, sessionNew, wants()).SessionID
+	if id == 0 {
+		t.Fatal("no session")
+	}
+	expect(t, "with a partition", c.fetch(id, 1, wants(0)), id, 0)
 }
