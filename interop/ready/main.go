@@ -22,21 +22,22 @@ const topic = "ready"
 
 func main() {
 	broker := flag.String("broker", "127.0.0.1:9092", "`address` of the broker")
+	brokers := flag.Int("brokers", 1, "how many there have to be")
 	timeout := flag.Duration("timeout", time.Minute, "how long to wait")
 	flag.Parse()
 	ctx, cancel := context.WithTimeout(context.Background(), *timeout)
 	defer cancel()
-	if err := wait(ctx, *broker); err != nil {
+	if err := wait(ctx, *broker, *brokers); err != nil {
 		fmt.Fprintf(os.Stderr, "ready: %s did not get ready: %v\n", *broker, err)
 		os.Exit(1)
 	}
 }
 
-func wait(ctx context.Context, broker string) error {
+func wait(ctx context.Context, broker string, brokers int) error {
 	var last error
 	for {
 		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
-		err := try(attempt, broker)
+		err := try(attempt, broker, brokers)
 		cancel()
 		if err == nil {
 			return nil
@@ -52,7 +53,7 @@ func wait(ctx context.Context, broker string) error {
 	}
 }
 
-func try(ctx context.Context, broker string) error {
+func try(ctx context.Context, broker string, brokers int) error {
 	client, err := kgo.NewClient(kgo.SeedBrokers(broker), kgo.RetryTimeout(time.Second))
 	if err != nil {
 		return err
@@ -70,7 +71,7 @@ func try(ctx context.Context, broker string) error {
 	if err := metadata.Topics.Error(); err != nil {
 		return err
 	}
-	if len(metadata.Brokers) == 0 || metadata.Controller < 0 {
+	if len(metadata.Brokers) < brokers || metadata.Controller < 0 {
 		return fmt.Errorf("%d brokers, controller %d", len(metadata.Brokers), metadata.Controller)
 	}
 	return nil
