@@ -242,8 +242,6 @@ func (c *Core) consumerAlive(g *group, m *consumerMember, r *Request, body *kmsg
 		c.retarget(g)
 	}
 	before := m.progress()
-	full := body.MemberEpoch == 0 || body.RebalanceTimeoutMillis != -1 && body.Topics != nil &&
-		(body.SubscribedTopicNames != nil || body.SubscribedTopicRegex != nil)
 	moved := k.reconcile(m, ownedOf(body))
 	if moved {
 		c.write(g, currentRecord(g.id, m))
@@ -258,10 +256,17 @@ func (c *Core) consumerAlive(g *group, m *consumerMember, r *Request, body *kmsg
 	response := body.ResponseKind().(*kmsg.ConsumerGroupHeartbeatResponse)
 	response.MemberID, response.MemberEpoch = &m.id, m.epoch
 	response.HeartbeatIntervalMillis = int32(c.opts.ConsumerHeartbeatInterval.Milliseconds())
-	if full || moved && !before.sameAssigned(m) {
+	if IsFull(body) || moved && !before.sameAssigned(m) {
 		response.Assignment = assignmentOf(m.assigned)
 	}
 	c.respond(g, r, response)
+}
+
+// IsFull says whether a member joins with a heartbeat or says everything: then the answer
+// has its assignment, also one that it was told before.
+func IsFull(body *kmsg.ConsumerGroupHeartbeatRequest) bool {
+	return body.MemberEpoch == 0 || body.RebalanceTimeoutMillis != -1 && body.Topics != nil &&
+		(body.SubscribedTopicNames != nil || body.SubscribedTopicRegex != nil)
 }
 
 // take copies what is said; null says that nothing has changed.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/billetlog/billet/group"
 	"github.com/billetlog/billet/internal/kerr"
 	"github.com/billetlog/billet/replication"
 	"github.com/billetlog/billet/transport/kafka"
@@ -31,8 +32,9 @@ var errNotNow = errors.New("broker: the coordinator cannot answer")
 
 // Ask answers a request that concerns groups, wherever they are coordinated. While there
 // is no coordinator, or it cannot answer, it asks again, until ctx ends. Some requests
-// may so be carried out twice. The request is the coordinator's from then on, even after
-// an error.
+// may so be carried out twice. A heartbeat that says only what changed is not asked again
+// once a coordinator may have it. The request is the coordinator's from then on, even
+// after an error.
 func (b *Broker) Ask(ctx context.Context, from kafka.Client, request kmsg.Request) (kmsg.Response, error) {
 	if q, ok := request.(*kmsg.ListGroupsRequest); ok {
 		return again(ctx, func() (kmsg.Response, error) { return b.askAll(ctx, from, q) })
@@ -71,13 +73,24 @@ func (b *Broker) askOne(ctx context.Context, from kafka.Client, q kmsg.Request) 
 		}
 		r, err := b.askNode(ctx, node, from, q)
 		if err != nil {
-			return nil, err
+			return nil, unanswered(q, err)
 		}
 		if code := codeOf(r); isPassing(code) {
-			return nil, fmt.Errorf("%w: group %q on node %d: code %d", errNotNow, name, node, code)
+			return nil, unanswered(q, fmt.Errorf("%w: group %q on node %d: code %d", errNotNow, name, node, code))
 		}
 		return r, nil
 	})
+}
+
+// unanswered is the error of a request that may have been carried out, and whose answer
+// nobody has. The coordinator may have given the member partitions, or taken some, in it:
+// it would say nothing of them when it hears the same once more, and so the member has to
+// know that it must say everything.
+func unanswered(q kmsg.Request, err error) error {
+	if h, ok := q.(*kmsg.ConsumerGroupHeartbeatRequest); ok && h.MemberEpoch >= 0 && !group.IsFull(h) {
+		return fmt.Errorf("broker: nobody knows what came of a heartbeat of group %q: %v", h.Group, err)
+	}
+	return err
 }
 
 // again calls f until it succeeds, fails for good, or ctx ends.

@@ -36,6 +36,41 @@ func TestForwarded(t *testing.T) {
 	}
 }
 
+// A heartbeat that says only what changed is sent once, since the answer may have had an
+// assignment that a second one has not.
+func TestHeartbeatIsNotAskedAgain(t *testing.T) {
+	heartbeat := func(epoch int32, change func(*kmsg.ConsumerGroupHeartbeatRequest)) kmsg.Request {
+		q := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+		q.Group, q.MemberEpoch = "g", epoch
+		change(q)
+		return q
+	}
+	nothing := func(*kmsg.ConsumerGroupHeartbeatRequest) {}
+	owned := func(q *kmsg.ConsumerGroupHeartbeatRequest) { q.Topics = []kmsg.ConsumerGroupHeartbeatRequestTopic{} }
+	everything := func(q *kmsg.ConsumerGroupHeartbeatRequest) {
+		owned(q)
+		q.RebalanceTimeoutMillis, q.SubscribedTopicNames = 1000, []string{"t"}
+	}
+	for name, c := range map[string]struct {
+		q    kmsg.Request
+		want int
+	}{
+		"nothing changed": {heartbeat(3, nothing), 1}, "what it has changed": {heartbeat(3, owned), 1}, "everything": {heartbeat(3, everything), 2},
+		"join": {heartbeat(0, everything), 2}, "leave": {heartbeat(-1, nothing), 2}, "commit": {commitRequest("g", "t", 0, 1), 2},
+	} {
+		tries := 0
+		_, err := again(t.Context(), func() (kmsg.Response, error) {
+			if tries++; tries == 1 {
+				return nil, unanswered(c.q, errNotNow)
+			}
+			return nil, nil
+		})
+		if tries != c.want || (err != nil) != (c.want == 1) {
+			t.Errorf("%s: asked %d times, %v", name, tries, err)
+		}
+	}
+}
+
 // No bytes of another node do harm.
 func FuzzForwarded(f *testing.F) {
 	for key := range int16(100) {
