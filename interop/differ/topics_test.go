@@ -218,6 +218,7 @@ func playCreateConfigs(p *play) {
 		{"segment.bytes", "1048576"}, {"compression.type", "producer"}, {"compression.type", "bad"}, {"min.insync.replicas", "0"},
 		{"min.insync.replicas", "2"}, {"message.timestamp.type", "LogAppendTime"}, {"message.timestamp.type", "Never"},
 		{"flush.messages", "1"}, {"retention.bytes", "-1"}, {"", "x"}, {"unclean.leader.election.enable", "maybe"}, {"min.cleanable.dirty.ratio", "2"},
+		{"message.format.version", "0.10.0.0"}, {"message.timestamp.difference.max.ms", "1000"}, {"message.downconversion.enable", "false"},
 	} {
 		q := createOf(p.name(i))
 		entry := kmsg.NewCreateTopicsRequestTopicConfig()

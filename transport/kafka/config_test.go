@@ -1,6 +1,9 @@
 package kafka
 
 import (
+	"net"
+	"os"
+	"strconv"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -191,4 +194,33 @@ func TestIncrementalAlterConfigs(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Clients are told the name that a listener was asked for by.
+func TestAdvertised(t *testing.T) {
+	machine, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, all := net.IPv4(127, 0, 0, 1), net.IPv4zero
+	for _, c := range []struct {
+		given, asked string
+		bound        net.IP
+		want         string
+	}{
+		{"", "127.0.0.1:0", one, "127.0.0.1:9000"},
+		{"", "localhost:0", one, "localhost:9000"},
+		{"", "[::1]:0", net.IPv6loopback, "[::1]:9000"},
+		{"", ":0", all, net.JoinHostPort(machine, "9000")},
+		{"", "0.0.0.0:0", all, net.JoinHostPort(machine, "9000")},
+		{":7", "localhost:0", one, "localhost:7"},
+		{":7", "0.0.0.0:0", all, net.JoinHostPort(machine, "7")},
+		{"a.example:0", "127.0.0.1:0", one, "a.example:9000"},
+		{"10.0.0.1:7", "localhost:0", one, "10.0.0.1:7"},
+	} {
+		host, port, err := advertised(c.given, c.asked, &net.TCPAddr{IP: c.bound, Port: 9000})
+		if got := net.JoinHostPort(host, strconv.Itoa(int(port))); err != nil || got != c.want {
+			t.Errorf("%q for %q: %s, want %s (%v)", c.given, c.asked, got, c.want, err)
+		}
+	}
 }

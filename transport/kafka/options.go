@@ -75,8 +75,8 @@ type Listener struct {
 	Name string
 	// Address is what it is bound to, host:port.
 	Address string
-	// Advertise is what clients are told, host:port. Default: what it is bound to, or,
-	// where that is all addresses, the machine's name. Port 0: that which it is bound to.
+	// Advertise is what clients are told, host:port. Default: Address, or, where that is
+	// all addresses, the machine's name. Port 0: that which it is bound to.
 	Advertise string
 	// TLS, unless nil, encrypts. Its certificates may change, by GetConfigForClient. Where
 	// it asks clients for certificates, a client is who its certificate says, unless it

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"strconv"
 	"sync"
@@ -93,14 +94,14 @@ func listen(o Listener) (*listener, error) {
 		return nil, fmt.Errorf("kafka: listener %s: %w: choose an address that is free", o.Name, err)
 	}
 	l := &listener{opts: o, Listener: bound}
-	if l.host, l.port, err = advertised(o.Advertise, bound.Addr().(*net.TCPAddr)); err != nil {
+	if l.host, l.port, err = advertised(o.Advertise, o.Address, bound.Addr().(*net.TCPAddr)); err != nil {
 		return nil, errors.Join(fmt.Errorf("kafka: listener %s: %w", o.Name, err), bound.Close())
 	}
 	return l, nil
 }
 
 // advertised is what clients are told of an address.
-func advertised(given string, bound *net.TCPAddr) (host string, port int32, err error) {
+func advertised(given, asked string, bound *net.TCPAddr) (host string, port int32, err error) {
 	if given != "" {
 		h, p, err := net.SplitHostPort(given)
 		if err != nil {
@@ -116,14 +117,29 @@ func advertised(given string, bound *net.TCPAddr) (host string, port int32, err 
 		port = int32(bound.Port)
 	}
 	if host == "" {
-		host = bound.IP.String()
-		if bound.IP.IsUnspecified() {
-			if host, err = os.Hostname(); err != nil {
-				return "", 0, fmt.Errorf("the machine's name, to tell clients, is not known: %w: give Advertise", err)
-			}
-		}
+		host, err = reachedAt(asked, bound)
 	}
-	return host, port, nil
+	return host, port, err
+}
+
+// reachedAt is the host of a bound address to clients: the name that it was asked for by, the
+// machine's where it is all addresses, else the address.
+func reachedAt(asked string, bound *net.TCPAddr) (string, error) {
+	if bound.IP.IsUnspecified() {
+		host, err := os.Hostname()
+		if err != nil {
+			return "", fmt.Errorf("the machine's name, to tell clients, is not known: %w: give Advertise", err)
+		}
+		return host, nil
+	}
+	name, _, err := net.SplitHostPort(asked)
+	if err != nil {
+		return "", err
+	}
+	if _, err := netip.ParseAddr(name); err != nil && name != "" {
+		return name, nil
+	}
+	return bound.IP.String(), nil
 }
 
 // Endpoints tells where clients reach the listeners.
