@@ -79,13 +79,12 @@ func (p *play) begin(label string, q *kmsg.FetchRequest, v int16) int32 {
 	return r.SessionID
 }
 
-// sessionVersions are those of Fetch that have sessions.
+// sessionVersions are those of Fetch around which sessions change: the first that has them,
+// the last by name, the first by id, and the newest.
 func (p *play) sessionVersions() []int16 {
-	var all []int16
-	for _, v := range p.versions(kmsg.Fetch) {
-		if v >= 7 {
-			all = append(all, v)
-		}
+	all := []int16{7, p.newest(kmsg.Fetch, 12)}
+	if p.has(kmsg.Fetch, 14) {
+		all = append(all, 13, p.newest(kmsg.Fetch, -1))
 	}
 	return all
 }
