@@ -100,7 +100,7 @@ func (c *Controller) agree(ctx context.Context) error {
 	delete(want, metadataShard)
 	err := c.removeUnwanted(ctx, want, running)
 	postponed, startErr := c.startWanted(ctx, want, running)
-	err = errors.Join(err, startErr, c.sweepDeleted(deleted))
+	err = errors.Join(err, startErr, c.sweepDeleted(deleted), c.sweepIdle())
 	c.mu.Lock()
 	c.mu.settled, c.mu.troubled = at, err != nil || postponed
 	c.changedLocked()
@@ -181,11 +181,39 @@ func (c *Controller) startWanted(ctx context.Context, want map[uint64]PartitionS
 		c.mu.Unlock()
 		return nil
 	})
+	for _, s := range specs {
+		c.agent.idle[s.key()] = true // forgotten at once if it runs
+	}
 	return later.Load(), errors.Join(append(errs, err)...)
+}
+
+// sweepIdle deletes the folders of replicas that did not run when the records took them away: nothing stops then, of which they would be the rest.
+func (c *Controller) sweepIdle() error {
+	var errs []error
+	for k := range c.agent.idle {
+		p := c.host.partitionOf(k.Shard)
+		c.mu.RLock()
+		gone := c.mu.gone(k.Shard, k.Replica)
+		c.mu.RUnlock()
+		switch {
+		case p != nil && p.spec.Replica == k.Replica:
+		case !gone:
+			continue
+		default:
+			if err := c.host.DeleteReplicaDir(k); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+		}
+		delete(c.agent.idle, k)
+	}
+	return errors.Join(errs...)
 }
 
 // sweep deletes the folders of replicas that the records took away while this node was down, and reports those that no record knows.
 func (c *Controller) sweep(context.Context) error {
+	c.agent.Lock()
+	defer c.agent.Unlock()
 	names, err := c.host.cfg.FS.List(filepath.Join(c.host.cfg.Dir, partitionsDir))
 	if err != nil {
 		return fmt.Errorf("replication: %w", err)
@@ -209,6 +237,8 @@ func (c *Controller) sweep(context.Context) error {
 		case !known && !gone:
 			c.host.logger.Warn("a replica's folder belongs to no topic; it is left alone", "folder", name)
 			c.host.emit(Event{Kind: EventOrphan, Detail: name})
+		case exact && k.Shard != metadataShard:
+			c.agent.idle[k] = true
 		}
 	}
 	return nil

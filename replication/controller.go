@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/billetlog/billet/segment"
 )
 
 // MetadataTopic is the internal topic whose one partition holds the cluster's metadata.
@@ -67,8 +69,9 @@ type Controller struct {
 	}
 	agent struct { // locked while the replicas are made to agree
 		sync.Mutex
-		swept   int  // of so many shards of deleted topics nothing is left
-		current bool // the view has been all that was committed
+		swept   int                  // of so many shards of deleted topics nothing is left
+		idle    map[segment.Key]bool // replicas that have a folder and do not run: the records may take them away yet
+		current bool                 // the view has been all that was committed
 	}
 	governWake chan struct{}
 	governed   struct {
@@ -98,6 +101,7 @@ func OpenController(ctx context.Context, h *Host) (c *Controller, err error) {
 	}
 	defer end()
 	c = &Controller{patience: askPatience, host: h, admin: make(chan struct{}, 1), governWake: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
+	c.agent.idle = map[segment.Key]bool{}
 	c.ctx, c.cancel = context.WithCancel(h.ctx)
 	c.mu.view = newView()
 	c.mu.partitions = make(map[uint64]*Partition)

@@ -602,6 +602,45 @@ func TestOrphanFolders(t *testing.T) {
 	}
 }
 
+// A replica that is lost does not run. When the records take it away at last, its folder goes, too.
+func TestIdleFolder(t *testing.T) {
+	mem := vfs.NewMem()
+	k := openCluster(t, mem)
+	k.create("t", 1, nil)
+	record := func(change func(PartitionAssignment) PartitionAssignment) {
+		t.Helper()
+		err := k.c.decide(testContext(t), func(ctx context.Context) error {
+			k.c.mu.RLock()
+			topic := k.c.mu.topics["t"]
+			k.c.mu.RUnlock()
+			return k.c.write(ctx, topicRecord(topic.with(change(topic.Partitions[0])), false))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	record(func(a PartitionAssignment) PartitionAssignment {
+		a, _ = a.lose(RoleLost, func(ReplicaAssignment) bool { return true })
+		return a
+	})
+	k.close()
+	k = openCluster(t, mem)
+	defer k.close()
+	before := folders(t, mem)
+	if len(before) != 1 {
+		t.Fatalf("folders are %v", before)
+	}
+	record(func(a PartitionAssignment) PartitionAssignment {
+		a.Replicas = []ReplicaAssignment{{Node: 1, Replica: replicaID(1, a.NextIncarnation), Role: RoleLearner}}
+		a.Target, a.NextIncarnation = nil, a.NextIncarnation+1
+		return a
+	})
+	eventually(t, "the new replica has a folder, and the old one has none", func() bool {
+		now := folders(t, mem)
+		return len(now) == 1 && now[0] != before[0]
+	})
+}
+
 // change is one step of the script of the crash and fault tests.
 type change struct {
 	name string
