@@ -87,10 +87,11 @@ func (c *groupsCluster) seeds() kgo.Opt {
 // coordinator is the node that coordinates a group.
 func (c *groupsCluster) coordinator(ctx context.Context, client *kgo.Client, name string) int32 {
 	c.t.Helper()
-	found := kadm.NewClient(client).FindGroupCoordinators(ctx, name)
-	if err := found.Error(); err != nil {
-		c.t.Fatal(err)
-	}
+	var found kadm.FindCoordinatorResponses
+	eventually(c.t, "the coordinator is known", func(context.Context) bool {
+		found = kadm.NewClient(client).FindGroupCoordinators(ctx, name)
+		return found.Error() == nil
+	})
 	return found[name].NodeID
 }
 
