@@ -22,12 +22,12 @@ func (r *Route) source(local bool) *Partition {
 		return p
 	}
 	r.mu.Lock()
-	p := r.mu.local
+	p, at, known := r.mu.local, r.mu.at, r.mu.known
 	r.mu.Unlock()
-	if canRead(p) {
-		return p
+	if !canRead(p) || (known && p.HighWatermark() < at.start) { // all that it has was deleted meanwhile
+		return nil
 	}
-	return nil
+	return p
 }
 
 // StartOffset is the first offset that is kept, as last heard from the leader.

@@ -107,3 +107,24 @@ func TestRouteMistrustsDeposedLeader(t *testing.T) {
 		t.Error("a leader of an earlier epoch is read")
 	}
 }
+
+// A replica that is behind what was deleted meanwhile is not read, and nobody is sent back to where it stands.
+func TestRouteLocalIsPassed(t *testing.T) {
+	r := newRemoteRig(t)
+	defer r.close()
+	appendTo(t, r.route(outsider), textBatch(t, "a"))
+	f := r.follower()
+	local := r.routes[f].ReadLocal()
+	eventually(t, "the follower has it", func() bool { return r.parts[f].HighWatermark() == 1 })
+	if start, high := local.StartOffset(), local.HighWatermark(); start != 0 || high != 1 {
+		t.Fatalf("%d to %d can be read", start, high)
+	}
+	r.routes[f].learn(standing{start: 1, hw: 5, end: 5, epoch: maxEpoch})
+	if start, high := local.StartOffset(), local.HighWatermark(); start != 0 || high != 1 {
+		t.Errorf("%d to %d can be read while it has all that was deleted", start, high)
+	}
+	r.routes[f].learn(standing{start: 2, hw: 5, end: 5, epoch: maxEpoch})
+	if start, high := local.StartOffset(), local.HighWatermark(); start != 2 || high != 5 {
+		t.Errorf("%d to %d can be read when the leader has 2 to 5", start, high)
+	}
+}
