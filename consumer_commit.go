@@ -309,7 +309,11 @@ var groupErrors = map[int16]error{
 func groupError(name string, err error) error {
 	var told *kerr.Error
 	if errors.As(err, &told) {
-		if public, ok := groupErrors[told.Code]; ok {
+		public, ok := groupErrors[told.Code]
+		switch {
+		case public == ErrGroupProtocol:
+			return fmt.Errorf("billet: group %q: %w: %s (%w)", name, public, adviceGroupProtocol, err)
+		case ok:
 			return fmt.Errorf("billet: group %q: %w: %w", name, public, err)
 		}
 	}

@@ -144,6 +144,8 @@ const (
 	adviceUnknownTopic = "create it, or ask Topics for those there are"
 	adviceOpenAgain    = "open the Log again"
 	adviceTooLarge     = "make it smaller or raise max.message.bytes"
+
+	adviceGroupProtocol = "set group.protocol=consumer in its Kafka clients, or take another group"
 )
 
 // retriableErrors are those after which the same call may succeed.

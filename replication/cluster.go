@@ -278,7 +278,7 @@ func (n *Node) checkCluster(ctx context.Context) error {
 // missing says what findCluster waits for.
 func (n *Node) missing() string {
 	if len(n.cfg.Network.Bootstrap) == 0 {
-		return fmt.Sprintf("no node of one was reached through %v", n.cfg.Network.Join)
+		return fmt.Sprintf("no node of one was reached through %v: is one up there?", n.cfg.Network.Join)
 	}
 	var absent []int32
 	for _, id := range n.cfg.Network.Bootstrap {
@@ -286,7 +286,7 @@ func (n *Node) missing() string {
 			absent = append(absent, id)
 		}
 	}
-	return fmt.Sprintf("nodes %v, which are to form it, were not seen", absent)
+	return fmt.Sprintf("nodes %v, which are to form it, were not seen: start them, with Join leading to each other", absent)
 }
 
 // look decides from what gossip tells whether there is a cluster to be joined, or one to be formed now.

@@ -67,7 +67,7 @@ func FollowCluster(fsys vfs.FS, dir string, id int32, generation uint64) error {
 	case generation == 0 || generation < n.Generation:
 		return fmt.Errorf("%w: generation %d, the directory has %d", ErrInvalidConfig, generation, n.Generation)
 	case generation == n.Generation && (n.Formed || n.Recovered):
-		return fmt.Errorf("%w: %s is of that generation already", ErrInvalidConfig, dir)
+		return fmt.Errorf("%w: %s is of that generation already: open it", ErrInvalidConfig, dir)
 	}
 	h := &Host{cfg: HostConfig{FS: fsys, Dir: dir, Node: n}}
 	keys, err := h.replicaKeys()

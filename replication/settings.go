@@ -71,9 +71,9 @@ func fixed(name string, kind SettingType, value, doc string) setting {
 			return nil
 		}
 		if value == "" {
-			return fmt.Errorf("must be empty, nothing else is there: %s", doc)
+			return fmt.Errorf("must be empty, no other value is supported: %s", doc)
 		}
-		return fmt.Errorf("must be %s, nothing else is there: %s", value, doc)
+		return fmt.Errorf("must be %s, no other value is supported: %s", value, doc)
 	}}
 }
 

@@ -24,7 +24,7 @@ func lockedError(name string, f File) error {
 	var buf [holderMax]byte
 	n, _ := f.ReadAt(buf[:], 0)
 	if holder, _, ok := strings.Cut(string(buf[:n]), "\n"); ok && holder != "" {
-		return fmt.Errorf("%w: %s: held by %q", ErrLocked, name, holder)
+		return fmt.Errorf("%w: %s: held by %q, which must close it first", ErrLocked, name, holder)
 	}
 	return fmt.Errorf("%w: %s", ErrLocked, name)
 }
