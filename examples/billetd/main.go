@@ -12,6 +12,12 @@
 //	billetd -dir /var/lib/billet num.partitions=4 log.retention.ms=86400000
 //
 // The first SIGTERM or interrupt ends it in order, a second one at once.
+//
+// Two commands are for a cluster that has lost most of its nodes for good; see
+// docs/failures.md. They stand before the flags of a node that is stopped:
+//
+//	billetd recover-cluster -dir d1 -id 1
+//	billetd follow-cluster GENERATION -dir d2 -id 2
 package main
 
 import (
@@ -23,6 +29,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/billetlog/billet"
 	"github.com/billetlog/billet/transport"
@@ -38,11 +45,36 @@ const (
 func main() {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	os.Exit(run(os.Args[1:], os.Environ(), os.Stdout, os.Stderr, signals))
+	os.Exit(run(os.Args[1:], os.Environ(), os.Stdout, os.Stderr, apart(signals, signalGap)))
+}
+
+// signalGap is how far apart signals are that somebody sends one after the other.
+const signalGap = time.Second
+
+// apart leaves out signals that come within gap of one before: who starts programs may
+// send one to the process and at the same time to its group.
+func apart(signals <-chan os.Signal, gap time.Duration) <-chan os.Signal {
+	out := make(chan os.Signal, cap(signals))
+	go func() {
+		defer close(out)
+		var last time.Time
+		for s := range signals {
+			if now := time.Now(); last.IsZero() || now.Sub(last) >= gap {
+				last = now
+				out <- s
+			}
+		}
+	}()
+	return out
 }
 
 // run is the program. It returns its exit code.
 func run(args, environment []string, stdout, stderr io.Writer, signals <-chan os.Signal) int {
+	do, args, err := command(args)
+	if err != nil {
+		fmt.Fprintln(stderr, "billetd:", err)
+		return exitUsage
+	}
 	opts, err := parse(args, environment)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -57,6 +89,13 @@ func run(args, environment []string, stdout, stderr io.Writer, signals <-chan os
 	if err != nil {
 		fmt.Fprintln(stderr, "billetd:", err)
 		return exitUsage
+	}
+	if do != nil {
+		if err := do(&opts.Config, stdout); err != nil {
+			fmt.Fprintln(stderr, "billetd:", err)
+			return exitFailed
+		}
+		return exitOK
 	}
 	if err := serve(opts, logger, signals); err != nil {
 		logger.Error("billetd ends", "err", err)
@@ -98,12 +137,13 @@ func serve(opts *options, logger *slog.Logger, signals <-chan os.Signal) error {
 		config.Cluster.Transport = tls
 	}
 	n := &node{}
-	web, err := openWeb(opts.HTTP, n, logger)
+	web, err := openWeb(opts.HTTP, opts.Admin, n, logger)
 	if err != nil {
 		return err
 	}
 	defer web.close()
 
+	logger.Info("billetd opens", "dir", config.Dir, "id", config.NodeID, "listen", config.Cluster.Listen, "join", config.Cluster.Join, "timeout", config.OpenTimeout)
 	opened := make(chan error, 1)
 	go func() {
 		log, err := billet.Open(config)

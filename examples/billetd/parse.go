@@ -1,11 +1,13 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -54,8 +56,34 @@ func parse(args, environment []string) (*options, error) {
 			return nil, err
 		}
 	}
+	switch {
+	case o.NodeID == 0:
+		return nil, errors.New("-id is 0: ids begin at 1")
+	case o.Admin && o.HTTP == "":
+		return nil, errors.New("-admin needs an address of -http")
+	case (o.CertFile == "") != (o.KeyFile == "") || (o.CertFile == "") != (o.CAFile == ""):
+		return nil, errors.New("mutual TLS between nodes needs all of -cluster-cert-file, -cluster-key-file and -cluster-ca-file")
+	}
 	o.EnsureDefaults()
-	return o, o.Validate()
+	if err := o.Validate(); err != nil {
+		return nil, errors.New(inFlags(err.Error(), all))
+	}
+	return o, nil
+}
+
+// inFlags puts flags in the place of the library's fields.
+func inFlags(text string, all []setting) string {
+	byLength := slices.Clone(all)
+	slices.SortFunc(byLength, func(a, b setting) int { return len(b.field) - len(a.field) })
+	var pairs []string
+	for _, s := range byLength {
+		if strings.Contains(s.field, ".") {
+			pairs = append(pairs, s.field, "-"+s.name)
+		} else {
+			pairs = append(pairs, ": "+s.field+" is ", ": -"+s.name+" is ")
+		}
+	}
+	return strings.NewReplacer(pairs...).Replace(text)
 }
 
 // flagValue is a flag that was given.
@@ -119,7 +147,7 @@ func readFile(o *options, all []setting, path string) error {
 
 // usage lists all settings.
 func usage(w io.Writer) {
-	fmt.Fprint(w, "usage: billetd [FLAG...] [KAFKA.SETTING=VALUE...]\n\nA node of billet. Flags, with the variables that stand for them:\n\n")
+	fmt.Fprint(w, "usage: billetd [FLAG...] [KAFKA.SETTING=VALUE...]\n       billetd recover-cluster FLAG...\n       billetd follow-cluster GENERATION FLAG...\n\nA node of billet. The commands are for nodes that are left, and stopped, of a cluster that has lost most of them\nfor good: docs/failures.md. Flags, with the variables that stand for them:\n\n")
 	for _, s := range settings() {
 		fmt.Fprintf(w, "  -%s\n\t%s\n", strings.TrimSpace(s.name+" "+s.kind), s.variable()+": "+s.doc)
 	}

@@ -12,7 +12,9 @@ type options struct {
 	// File is the YAML file.
 	File string
 	// HTTP is the address of metrics and health.
-	HTTP                string
+	HTTP string
+	// Admin also takes changes there.
+	Admin               bool
 	LogLevel, LogFormat string
 	// CertFile, KeyFile and CAFile are those of mutual TLS between nodes.
 	CertFile, KeyFile, CAFile string
@@ -47,6 +49,7 @@ func settings() []setting {
 		{"Dir", "dir", "DIR", "the node's directory, made if it is not there (default data)"},
 		{"NodeID", "id", "N", "the node's id, which the directory keeps (default 1)"},
 		{"HTTP", "http", "ADDRESS", `where /metrics, /healthz and /readyz are served; "" for nowhere (default 127.0.0.1:9644)`},
+		{"Admin", "admin", "", "also take changes of nodes and partitions there, if the address is one of this machine"},
 		{"LogLevel", "log-level", "LEVEL", "debug, info, warn or error (default info)"},
 		{"LogFormat", "log-format", "FORMAT", "text or json (default text)"},
 

@@ -150,14 +150,14 @@ func TestBadSettings(t *testing.T) {
 		{"topic-defaults: {retention: 1}\n", nil, `"retention"`},
 		{"", []string{"-id", "0x"}, `-id: "0x"`},
 		{"", []string{"-journal-bytes", "99999999999GiB"}, "too large"},
-		{"", []string{"-journal-bytes", "1"}, "JournalBytes"},
+		{"", []string{"-journal-bytes", "1"}, "-journal-bytes is 1"},
 		{"", []string{"-no-such"}, "no-such"},
 		{"", []string{"-topic-defaults", "retention.ms"}, "name=value"},
 		{"", []string{"word"}, "neither a flag"},
 		{"", []string{"no.such.setting=1"}, `no setting "no.such.setting"`},
 		{"", []string{"num.partitions=many"}, "num.partitions"},
 		{"", []string{"cleanup.policy=compact"}, "must be delete"},
-		{"", []string{"-kafka", "0.0.0.0:9092"}, "AllowAnonymous"},
+		{"", []string{"-kafka", "0.0.0.0:9092"}, "-kafka-allow-anonymous"},
 		{"", []string{"-config", "/no/such/file"}, "no/such/file"},
 	} {
 		args := c.args

@@ -35,18 +35,25 @@ const (
 	webCloseTime = time.Second      // for requests under way when the program ends
 )
 
-// openWeb begins to serve, unless address is "".
-func openWeb(address string, n *node, logger *slog.Logger) (*web, error) {
+// openWeb begins to serve, unless address is "". With admin it takes changes as well.
+func openWeb(address string, admin bool, n *node, logger *slog.Logger) (*web, error) {
 	if address == "" {
 		return &web{}, nil
 	}
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("-http: %w", err)
+		return nil, fmt.Errorf("-http: %w: give an address that is free, or \"\" for nowhere", err)
+	}
+	mux := http.NewServeMux()
+	if admin {
+		if at, ok := listener.Addr().(*net.TCPAddr); !ok || !at.IP.IsLoopback() {
+			_ = listener.Close()
+			return nil, fmt.Errorf("-admin: -http is %s, where others could make changes, too: give an address of this machine, such as 127.0.0.1:9644", address)
+		}
+		handleAdmin(mux, n)
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(newCollector(n), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
