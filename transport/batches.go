@@ -63,11 +63,10 @@ func (b *Batches) Peer() Peer { return b.s.peer }
 // Send queues a batch, which may be changed when Send returns. It does not wait for the network; what is queued is lost, without a word,
 // when the connection ends. Errors: ErrTooLarge (above Options.BatchBytesMax), ErrQueueFull, and why the stream ended.
 func (b *Batches) Send(payload []byte) error {
-	ctx := b.s.ctx
-	if b.full != FullWaits {
-		ctx = nil
+	err := b.send(payload)
+	if b.full == FullWaits && errors.Is(err, ErrQueueFull) {
+		return b.wait(b.s.ctx, payload)
 	}
-	err := b.send(ctx, payload)
 	if errors.Is(err, ErrQueueFull) {
 		b.s.node.stats.batchesDropped.Add(1)
 		if b.full == FullDrops {
@@ -79,11 +78,11 @@ func (b *Batches) Send(payload []byte) error {
 
 // SendWithin is Send that waits for room for so long at most, and then returns ErrQueueFull whatever the policy.
 func (b *Batches) SendWithin(payload []byte, patience time.Duration) error {
-	err := b.send(nil, payload)
+	err := b.send(payload)
 	if patience > 0 && errors.Is(err, ErrQueueFull) {
 		ctx, cancel := context.WithTimeoutCause(b.s.ctx, patience, ErrQueueFull)
 		defer cancel()
-		err = b.send(ctx, payload)
+		err = b.wait(ctx, payload)
 	}
 	if errors.Is(err, ErrQueueFull) {
 		b.s.node.stats.batchesDropped.Add(1)
@@ -91,20 +90,26 @@ func (b *Batches) SendWithin(payload []byte, patience time.Duration) error {
 	return err
 }
 
-// send waits for room until ctx ends, or not at all without one.
-func (b *Batches) send(ctx context.Context, payload []byte) error {
+// send queues a batch if there is room.
+func (b *Batches) send(payload []byte) error {
 	if len(payload) > b.s.node.opts.BatchBytesMax {
 		return fmt.Errorf("%w: a batch of %d bytes, at most %d are allowed", ErrTooLarge, len(payload), b.s.node.opts.BatchBytesMax)
 	}
-	h := header{kind: frameBatch}
-	var err error
-	if ctx == nil {
-		err = b.s.out.add(h, payload)
-	} else if err = b.s.out.addWait(ctx, h, payload); err != nil && ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
+	err := b.s.out.add(header{kind: frameBatch}, payload)
 	if err == nil {
 		b.s.node.stats.batchesSent.Add(1)
+	}
+	return err
+}
+
+// wait queues a batch when there is room, or returns why ctx ended.
+func (b *Batches) wait(ctx context.Context, payload []byte) error {
+	err := b.s.out.addWait(ctx, header{kind: frameBatch}, payload)
+	switch {
+	case err == nil:
+		b.s.node.stats.batchesSent.Add(1)
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
 	}
 	return err
 }
