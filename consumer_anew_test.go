@@ -14,7 +14,7 @@ func TestGroupConsumerCommitsNothingForATopicMadeAnew(t *testing.T) {
 	c := r.join(ConsumerConfig{CommitInterval: -1})
 	c.take(func() bool { return c.read == 10 })
 	old := c.group.positions(false)
-	if len(old) != 1 {
+	if len(old.positions) != 1 {
 		t.Fatalf("it stands at %v", old)
 	}
 	if err := r.cat.DeleteTopic(r.ctx, "t"); err != nil {

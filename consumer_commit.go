@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/billetlog/billet/group"
 	"github.com/billetlog/billet/internal/kerr"
@@ -15,10 +16,25 @@ const asyncCommitsMax = 1024
 // commitTries is how often a commit is sent again because the member's epoch moved.
 const commitTries = 10
 
+// commitGrace is how much longer than its caller waits a commit may take.
+const commitGrace = time.Second
+
+// commitAsk is positions that shall be kept. Turns grow: of two the greater was asked for later.
+type commitAsk struct {
+	turn      uint64
+	positions map[memberKey]int64
+}
+
+// keptPosition is what the group has of a partition as far as this member knows, and the turn that set it.
+type keptPosition struct {
+	offset int64
+	turn   uint64
+}
+
 // asyncCommits is what CommitAsync was asked for since the last time.
 type asyncCommits struct {
-	positions map[memberKey]int64
-	done      []func(error)
+	commitAsk
+	done []func(error)
 }
 
 // Commit makes the group keep the positions of this consumer: after a failure or a
@@ -51,7 +67,10 @@ func (c *Consumer) CommitRecords(ctx context.Context, records ...Record) error {
 		}
 		positions[key] = max(positions[key], records[i].Offset+1)
 	}
-	return m.commit(ctx, positions)
+	m.mu.Lock()
+	a := m.askLocked(positions)
+	m.mu.Unlock()
+	return m.commit(ctx, a)
 }
 
 // memberKey finds a partition as a group knows it: the one that is read now, or else the
@@ -82,7 +101,7 @@ func (c *Consumer) CommitAsync(done func(error)) {
 		done(err)
 		return
 	}
-	positions := m.positions(false)
+	ask := m.positions(false)
 	m.mu.Lock()
 	a := &m.mu.async
 	switch {
@@ -91,7 +110,7 @@ func (c *Consumer) CommitAsync(done func(error)) {
 	case len(a.done) >= asyncCommitsMax:
 		err = fmt.Errorf("billet: commit: %w: %d commits wait already", ErrBusy, len(a.done))
 	default:
-		a.positions, a.done = positions, append(a.done, done)
+		a.commitAsk, a.done = ask, append(a.done, done)
 	}
 	m.mu.Unlock()
 	if err != nil {
@@ -161,7 +180,7 @@ func (c *Consumer) membershipFor(what string) (*membership, error) {
 
 // positions are those of the partitions that Poll reads: after what it returned or, if
 // done, after what it had returned when it was last called.
-func (m *membership) positions(done bool) map[memberKey]int64 {
+func (m *membership) positions(done bool) commitAsk {
 	c := m.consumer
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -186,23 +205,84 @@ func (m *membership) positions(done bool) map[memberKey]int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for key, offset := range positions {
-		if kept, ok := m.mu.kept[key]; ok && kept == offset {
+		if kept, ok := m.mu.kept[key]; ok && kept.offset == offset {
 			delete(positions, key)
 		}
 	}
-	return positions
+	return m.askLocked(positions)
 }
 
-// commit sends positions until they are kept or refused.
-func (m *membership) commit(ctx context.Context, positions map[memberKey]int64) error {
-	if len(positions) == 0 {
+// askLocked gives positions their turn.
+func (m *membership) askLocked(positions map[memberKey]int64) commitAsk {
+	m.mu.turn++
+	return commitAsk{m.mu.turn, positions}
+}
+
+// commit sends positions until they are kept or refused. One is under way at a time: of two the later one could be carried out first, and the group would go
+// back. So one that its caller gave up has a little longer to be answered.
+func (m *membership) commit(ctx context.Context, a commitAsk) error {
+	if len(a.positions) == 0 {
 		return nil
 	}
-	list := make([]group.Position, 0, len(positions))
-	names := make(map[group.TopicID]string, len(positions))
-	for key, offset := range positions {
-		names[key.id] = key.topic
-		list = append(list, group.Position{TopicPartition: group.TopicPartition{Topic: key.id, Partition: key.partition}, Offset: offset, Epoch: -1})
+	name := m.consumer.config.Group
+	if err := m.takeTurn(ctx); err != nil {
+		return groupError(name, err)
+	}
+	patient, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	giveUp := func() { time.AfterFunc(commitGrace, cancel) }
+	stops := []func() bool{context.AfterFunc(ctx, giveUp), context.AfterFunc(m.ctx, giveUp)}
+	done := make(chan error, 1)
+	go func() {
+		defer m.endTurn()
+		defer cancel()
+		done <- m.carry(patient, a)
+		for _, stop := range stops {
+			stop()
+		}
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return groupError(name, ctx.Err())
+	}
+}
+
+// commitLast is commit when the membership ends.
+func (m *membership) commitLast(ctx context.Context, a commitAsk) {
+	if len(a.positions) == 0 || m.takeTurn(ctx) != nil {
+		return
+	}
+	defer m.endTurn()
+	_ = m.carry(ctx, a) // what is not committed is read again
+}
+
+// takeTurn waits until no commit is under way.
+func (m *membership) takeTurn(ctx context.Context) error {
+	select {
+	case m.committing <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (m *membership) endTurn() { <-m.committing }
+
+// carry sends the positions for which no later commit was kept meanwhile.
+func (m *membership) carry(ctx context.Context, a commitAsk) error {
+	list := make([]group.Position, 0, len(a.positions))
+	names := make(map[group.TopicID]string, len(a.positions))
+	m.mu.Lock()
+	for key, offset := range a.positions {
+		if m.mu.kept[key].turn <= a.turn {
+			names[key.id] = key.topic
+			list = append(list, group.Position{TopicPartition: group.TopicPartition{Topic: key.id, Partition: key.partition}, Offset: offset, Epoch: -1})
+		}
+	}
+	m.mu.Unlock()
+	if len(list) == 0 {
+		return nil
 	}
 	name := m.consumer.config.Group
 	var err error
@@ -228,8 +308,10 @@ func (m *membership) commit(ctx context.Context, positions map[memberKey]int64) 
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for key, offset := range positions {
-		m.mu.kept[key] = offset
+	for key, offset := range a.positions {
+		if m.mu.kept[key].turn <= a.turn {
+			m.mu.kept[key] = keptPosition{offset, a.turn}
+		}
 	}
 	return nil
 }
@@ -240,22 +322,25 @@ func (m *membership) commitDone() { _ = m.commit(m.ctx, m.positions(true)) } // 
 // commitReleased commits the positions of partitions that were given up.
 func (m *membership) commitReleased() {
 	m.mu.Lock()
-	released := m.mu.released
+	a := m.askLocked(m.mu.released)
 	m.mu.released = map[memberKey]int64{}
-	for key, offset := range released {
-		if m.mu.kept[key] == offset {
-			delete(released, key)
+	for key, offset := range a.positions {
+		delete(m.mu.async.positions, key) // it was asked for earlier, and would come later
+		if m.mu.kept[key].offset == offset {
+			delete(a.positions, key)
 		}
 		delete(m.mu.kept, key)
 	}
 	m.mu.Unlock()
 	ctx, cancel := context.WithTimeout(m.ctx, groupAskTimeout)
 	defer cancel()
-	_ = m.commit(ctx, released) // what is not committed is read again by who has it next
+	_ = m.commit(ctx, a) // what is not committed is read again by who has it next
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for key := range released {
-		delete(m.mu.kept, key)
+	for key := range a.positions {
+		if m.mu.kept[key].turn == a.turn { // or it has come back
+			delete(m.mu.kept, key)
+		}
 	}
 }
 
@@ -270,7 +355,7 @@ func (m *membership) commitAsync() {
 	}
 	ctx, cancel := context.WithTimeout(m.ctx, groupAskTimeout)
 	defer cancel()
-	err := m.commit(ctx, a.positions)
+	err := m.commit(ctx, a.commitAsk)
 	for _, done := range a.done {
 		done(err)
 	}

@@ -53,6 +53,8 @@ type membership struct {
 	wake     chan struct{} // for the loop
 	closing  chan struct{}
 	done     chan struct{} // closed when the loop has ended
+	// committing has a token while a commit is under way.
+	committing chan struct{}
 
 	mu struct {
 		sync.Mutex
@@ -70,7 +72,8 @@ type membership struct {
 		err, final error
 		errCode    int16 // of the last that Poll was given
 		released   map[memberKey]int64
-		kept       map[memberKey]int64 // committed last, or where it began
+		kept       map[memberKey]keptPosition // committed last, or where it began
+		turn       uint64                     // of the last commit that was asked for
 		async      asyncCommits
 		polling    bool
 		polled     time.Time // Poll last ended
@@ -104,7 +107,7 @@ type placed struct {
 
 func newMembership(c *Consumer, g groups) *membership {
 	o := &c.config
-	m := &membership{consumer: c, groups: g, wake: make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{})}
+	m := &membership{consumer: c, groups: g, wake: make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{}), committing: make(chan struct{}, 1)}
 	m.ctx, m.end = context.WithCancel(context.Background())
 	m.mu.member = group.NewMember(group.MemberOptions{
 		Group: o.Group, ID: newMemberID(), Instance: o.InstanceID, Rack: o.Rack, Assignor: o.Assignor,
@@ -113,7 +116,7 @@ func newMembership(c *Consumer, g groups) *membership {
 	m.mu.has = map[group.TopicPartition]assignmentKey{}
 	m.mu.coming = map[group.TopicPartition]placed{}
 	m.mu.released = map[memberKey]int64{}
-	m.mu.kept = map[memberKey]int64{}
+	m.mu.kept = map[memberKey]keptPosition{}
 	m.mu.polled = time.Now()
 	go m.run()
 	return m

@@ -487,9 +487,9 @@ func TestGroupMembershipOrder(t *testing.T) {
 	r := newGroupRig(t, 1, 0)
 	config := ConsumerConfig{Group: "g", Topics: []string{"t"}}
 	config.EnsureDefaults()
-	m := &membership{consumer: &Consumer{config: config, wake: make(chan struct{}, 1)}, groups: r.groups, ctx: r.ctx}
+	m := &membership{consumer: &Consumer{config: config, wake: make(chan struct{}, 1)}, groups: r.groups, ctx: r.ctx, committing: make(chan struct{}, 1)}
 	m.mu.member = group.NewMember(group.MemberOptions{Group: "g", ID: newMemberID(), Topics: config.Topics, RebalanceTimeout: time.Minute})
-	m.mu.kept = map[memberKey]int64{}
+	m.mu.kept = map[memberKey]keptPosition{}
 	if wait := m.heartbeat(time.Time{}); wait <= 0 || m.mu.member.Epoch() == 0 {
 		t.Fatalf("it did not join: %v", m.mu.err)
 	}
@@ -505,7 +505,7 @@ func TestGroupMembershipOrder(t *testing.T) {
 		t.Error("the coordinator was not told")
 	}
 	m.mu.lost = true
-	if err := m.commit(r.ctx, map[memberKey]int64{key: 3}); !errors.Is(err, ErrNotMember) {
+	if err := m.commit(r.ctx, m.askLocked(map[memberKey]int64{key: 3})); !errors.Is(err, ErrNotMember) {
 		t.Errorf("a commit of what was lost: %v", err)
 	}
 }

@@ -144,7 +144,7 @@ func (m *membership) takeUp() {
 		m.mu.Lock()
 		m.mu.has[tp] = p.assignmentKey
 		delete(m.mu.released, p.memberKey)
-		m.mu.kept[p.memberKey] = p.offset
+		m.mu.kept[p.memberKey] = keptPosition{p.offset, m.askLocked(nil).turn}
 		m.mu.Unlock()
 		keys = append(keys, p.memberKey)
 	}
@@ -258,8 +258,10 @@ func (m *membership) close() {
 		c.config.OnRevoke(partitionsOf(keys))
 	}
 	if !lost && c.config.CommitInterval > 0 {
-		_ = m.commit(ctx, m.positions(false)) // what is not committed is read again
+		m.commitLast(ctx, m.positions(false))
 	}
+	m.committing <- struct{}{} // none is under way any more
+	defer m.endTurn()
 	m.mu.Lock()
 	joined := m.mu.member.Epoch() > 0 && final == nil
 	q := m.mu.member.Leave(true)
