@@ -269,6 +269,14 @@ func TestSlotBadFiles(t *testing.T) {
 	other.Identity.Topic[0]++
 	torn := image(wideSlot())
 	copy(torn[sectorSize:], image(two)[:sectorSize])
+	long, short := two, two
+	long.Snapshots, short.Snapshots = [][]byte{bytes.Repeat([]byte{5}, 900)}, [][]byte{bytes.Repeat([]byte{5}, 800)}
+	same, before := image(short), image(long) // torn, but the sector that was not written has the same bytes
+	written, err := appendSlot(nil, &short)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(same[len(written)-sectorSize:], before[len(written)-sectorSize:])
 	version := gatherSectors(nil, image(two)[:sectorSize])[:slotFixed+34]
 	version[15] = 2
 	rehash(version)
@@ -279,6 +287,8 @@ func TestSlotBadFiles(t *testing.T) {
 	}{
 		"good":        {append(image(one), image(two)...), nil},
 		"torn":        {append(image(one), torn...), nil},
+		"same":        {append(image(one), same...), nil},
+		"only same":   {append(bytes.Clone(torn), same...), nil},
 		"both torn":   {append(bytes.Clone(torn), torn...), ErrCorrupt},
 		"empty":       {nil, ErrCorrupt},
 		"zeros":       {make([]byte, slotFileSize), ErrCorrupt},
