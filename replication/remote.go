@@ -23,6 +23,8 @@ const (
 	forwardTimeout   = 30 * time.Second       // for the answer to a forwarded batch
 	askTimeout       = 5 * time.Second        // for one answer to a question about offsets
 	resolveTimeout   = time.Second            // for one answer to who leads
+	localLookMin     = 5 * time.Millisecond   // for a replica that starts
+	localLookMax     = 200 * time.Millisecond // for one that does not
 	resolveEvery     = 100 * time.Millisecond // one route asks around at most that often
 	retryPause       = 10 * time.Millisecond  // before a question goes out again
 	waitMax          = 10 * time.Second       // a long poll is answered after that, news or not
@@ -212,8 +214,9 @@ func (r *Router) Route(topic string, n int32) (*Route, error) {
 	key := wirePartition{id, n}
 	if r.alone {
 		route := newRoute(r, key, topic, a)
-		route.retarget()
-		return route, nil
+		if route.retarget(); route.here.Load() != nil {
+			return route, nil
+		}
 	}
 	r.mu.Lock()
 	route := r.mu.routes[key]
@@ -225,7 +228,9 @@ func (r *Router) Route(topic string, n int32) (*Route, error) {
 	route = newRoute(r, key, topic, a)
 	r.mu.routes[key] = route
 	r.mu.Unlock()
-	route.retarget()
+	if route.retarget(); r.alone {
+		r.spawn(route.awaitLocal)
+	}
 	return route, nil
 }
 

@@ -101,9 +101,11 @@ func (r *Route) retarget() {
 	local := r.router.dir.replica(r.topic, r.key.number)
 	if r.router.alone && local != nil {
 		r.mu.Lock()
-		r.mu.local, r.mu.replicas = local, a.Replicas
-		r.mu.Unlock()
+		defer r.mu.Unlock()
+		r.mu.replicas = a.Replicas
+		r.setLocalLocked(local)
 		r.here.Store(local)
+		r.signalLocked()
 		return
 	}
 	r.mu.Lock()
@@ -123,6 +125,18 @@ func (r *Route) retarget() {
 	r.mu.replicas = a.Replicas
 	r.setLocalLocked(local)
 	r.setLeaderLocked(here, leader)
+}
+
+// awaitLocal looks for the replica of a node without a network, which is not there yet while its topic is being made. Nobody else would tell. Until it is
+// there all who ask share the route, later ones get one of their own.
+func (r *Route) awaitLocal() {
+	defer r.router.drop(r)
+	for wait := localLookMin; r.here.Load() == nil && pause(r.router.ctx, wait); wait = min(2*wait, localLookMax) {
+		if id, _, err := r.router.dir.assignment(r.topic, r.key.number); errors.Is(err, ErrUnknownTopic) || err == nil && id != r.key.topic {
+			return
+		}
+		r.retarget()
+	}
 }
 
 // setLocalLocked takes over this node's replica, which may be another one than before.

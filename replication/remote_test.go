@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/billetlog/billet/internal/vfs"
 	"github.com/billetlog/billet/segment"
 )
 
@@ -227,4 +228,42 @@ func TestRouteOffline(t *testing.T) {
 	r.startReplica(next, false)
 	r.startRouter(next)
 	appendTo(t, r.route(outsider), textBatch(t, "b"))
+}
+
+// On a node without a network somebody asks for a partition whose replica starts only now: it is told when it is there.
+func TestRouteBeforeReplica(t *testing.T) {
+	n := &testNode{t: t, fs: vfs.NewMem(), dir: "/data", id: 1}
+	n.open()
+	defer n.close()
+	dir := &fakeDirectory{self: 1}
+	dir.mu.at = PartitionAssignment{Shard: 2, Replicas: []ReplicaAssignment{{Node: 1, Replica: replicaID(1, 1)}}}
+	r := newRouter(n.host, dir)
+	defer r.Close()
+	route, err := r.Route("t", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if same, err := r.Route("t", 0); same != route || err != nil {
+		t.Errorf("who asks meanwhile gets another one, %v", err)
+	}
+	told := make(chan struct{}, 1)
+	defer route.Notify(told)()
+	if route.Known() {
+		t.Error("its offsets are known")
+	}
+	p := n.start(testSpec(t, 1), true)
+	dir.setLocal(p)
+	eventually(t, "the route has it", route.Current)
+	<-told
+	appendBatch(t, p, textBatch(t, "a"), AcksAll)
+	select {
+	case <-told:
+	case <-testContext(t).Done():
+		t.Error("who waits is not told of a record")
+	}
+	eventually(t, "it is not shared any more", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return len(r.mu.routes) == 0
+	})
 }
