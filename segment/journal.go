@@ -142,8 +142,8 @@ type Journal struct {
 	kick    chan struct{} // there may be work for the goroutine
 	quit    chan struct{}
 	done    chan struct{} // the goroutine has ended
-	settled chan struct{} // closed when the journal is off and settleErr is final
-	// settleErr says why replay of what is in the file may still happen.
+	settled chan struct{} // closed when the journal is off and has been settled once
+	// settleErr, under mu, says why replay of what is in the file may still happen.
 	settleErr error
 }
 
@@ -312,6 +312,9 @@ func (j *Journal) Fence(k Key) error {
 		return err
 	}
 	<-j.settled
+	j.acquire()
+	j.settle() // a disk that was full or failed for a while may work again
+	j.release()
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.settleErr != nil {

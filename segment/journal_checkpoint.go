@@ -194,19 +194,22 @@ func (j *Journal) syncAll() bool {
 }
 
 // settle is called once the journal is off: it makes all durable that only the journal has, and says in the header what of the journal
-// still counts. The caller leads. A second call does nothing.
+// still counts. The caller leads. A further call does nothing, but for trying the header again where that failed.
 func (j *Journal) settle() {
+	first := true
 	select {
 	case <-j.settled:
-		return
+		first = false
 	default:
+		j.syncAll()
 	}
-	j.syncAll()
 	j.mu.Lock()
-	off := j.mu.off
-	failed := maps.Clone(j.mu.failed)
+	off, failed, unsettled := j.mu.off, maps.Clone(j.mu.failed), first || j.settleErr != nil
 	j.mu.Unlock()
 	invariants.Check(off != nil, "journal settled while on")
+	if !unsettled {
+		return
+	}
 	err := j.writeKept(failed)
 	j.mu.Lock()
 	j.settleErr = err
@@ -214,8 +217,10 @@ func (j *Journal) settle() {
 		clear(j.mu.halves[i].dirty)
 	}
 	j.mu.Unlock()
-	close(j.settled)
-	j.logger.Error("journal is off until the next open", "path", j.path, "reason", off, "failed replicas", len(failed), "header", err)
+	if first {
+		close(j.settled)
+		j.logger.Error("journal is off until the next open", "path", j.path, "reason", off, "failed replicas", len(failed), "header", err)
+	}
 }
 
 // writeKept writes the header that lets only records of the failed replicas count; without any, it takes the file away if it cannot be

@@ -174,7 +174,7 @@ func TestJournalEIO(t *testing.T) {
 	}
 }
 
-// When neither the header can be written nor the file be removed, a fence says so.
+// When neither the header can be written nor the file be removed, a fence says so, until the disk works again.
 func TestJournalEIOAndNoWayOut(t *testing.T) {
 	g, fail := faultyRig(t, 1)
 	g.commit(0, []byte("acknowledged"))
@@ -183,8 +183,20 @@ func TestJournalEIOAndNoWayOut(t *testing.T) {
 	if err := g.journal.Fence(g.replicas[0].key); !errors.Is(err, ErrJournalOff) || !errors.Is(err, syscall.EIO) {
 		t.Error(err)
 	}
-	if err := g.journal.Close(); !errors.Is(err, syscall.EIO) {
+	if err := g.journal.Checkpoint(); !errors.Is(err, syscall.EIO) {
 		t.Error(err)
+	}
+	fail()
+	rewriteDirectly(t, g.journal, g.replicas[0], "rewritten")
+	if err := g.journal.Close(); err != nil {
+		t.Error(err)
+	}
+	after := g.crash(0)
+	if stats := reopen(t, after, 4096); stats.Written != 0 {
+		t.Errorf("%+v", stats)
+	}
+	if got := segmentContent(t, after, g.replicas[0].key); got != "rewritten" {
+		t.Errorf("%q", got)
 	}
 }
 

@@ -43,6 +43,7 @@ type rigReplica struct {
 	slots  *SlotFile
 	slot   Slot
 	failed atomic.Pointer[error] // what SyncJournaled returns
+	syncMu sync.Mutex            // one sync at a time, as in a log, so that none can miss another's error
 	syncs  atomic.Int64
 	block  chan struct{} // SyncJournaled waits for it, when not nil
 }
@@ -98,6 +99,8 @@ func (r *rigReplica) syncDirect() error {
 
 // syncFile syncs the segment. A failed sync is never tried again, as in a log.
 func (r *rigReplica) syncFile() error {
+	r.syncMu.Lock()
+	defer r.syncMu.Unlock()
 	if err := r.failed.Load(); err != nil {
 		return *err
 	}
