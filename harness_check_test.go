@@ -245,9 +245,6 @@ func (h *harness) undamaged() error {
 	return h.eachReplica(func(p *replication.Partition, _ int32) error {
 		c, err := harnessContent(p)
 		if err != nil {
-			for at := c.Start; at < c.End; at += 20 {
-				p.Suspect(at) // the scrubber takes minutes to come by
-			}
 			return err
 		}
 		for _, r := range c.Ranges {
@@ -300,7 +297,7 @@ func (h *harness) compare() {
 	}
 }
 
-// harnessContent reads all of a replica.
+// harnessContent reads all of a replica. As a reader does, it tells of what it can't read: the scrubber takes minutes to come by.
 func harnessContent(p *replication.Partition) (history.Replica, error) {
 	r := history.Replica{Start: p.StartOffset(), End: p.HighWatermark(), Records: map[int64]history.Value{}}
 	c := p.NewCursor()
@@ -308,11 +305,14 @@ func harnessContent(p *replication.Partition) (history.Replica, error) {
 	for next := r.Start; next < r.End; {
 		bytes, err := c.Read(nil, next, 1<<20)
 		if err != nil || len(bytes) == 0 {
+			p.Suspect(next)
 			return r, fmt.Errorf("reading at %d of %d: %d bytes, %w", next, r.End, len(bytes), errors.Join(err))
 		}
+		from := len(r.Ranges)
 		for rest := bytes; len(rest) > 0; {
 			b, more, err := batch.Split(rest, 0)
 			if err != nil {
+				p.Suspect(next)
 				return r, err
 			}
 			rest = more
@@ -324,6 +324,9 @@ func harnessContent(p *replication.Partition) (history.Replica, error) {
 		for {
 			records, ok, err := d.next(nil, math.MaxInt)
 			if err != nil {
+				for _, read := range r.Ranges[from:] {
+					p.Suspect(read.First)
+				}
 				return r, err
 			}
 			if !ok {
