@@ -159,17 +159,26 @@ func (c *Controller) answerDecide(ctx context.Context, from int32, payload []byt
 
 // ask has a decision taken, here or where the metadata is led, and waits until this node's view holds it. It looks for who leads until ctx ends.
 func ask[Q, R any](ctx context.Context, c *Controller, name string, q Q, do func(*Controller, context.Context, Q) (R, error)) (R, error) {
+	r, next, err := submit(ctx, c, name, q, do)
+	if err != nil {
+		return r, err
+	}
+	return r, c.await(ctx, func() bool { return c.mu.next >= next || c.mu.broken != nil })
+}
+
+// submit is ask for who does not need the decision in this node's view; next is up to where the metadata must be read to see it.
+func submit[Q, R any](ctx context.Context, c *Controller, name string, q Q, do func(*Controller, context.Context, Q) (R, error)) (r R, next int64, err error) {
 	for {
-		r, err := askOnce(ctx, c, name, q, do)
+		r, next, err = submitOnce(ctx, c, name, q, do)
 		if err == nil || !elsewhere(err) {
-			return r, err
+			return r, next, err
 		}
 		select {
 		case <-time.After(controllerPause):
 		case <-ctx.Done():
-			return r, fmt.Errorf("%w: %w", context.Cause(ctx), err)
+			return r, 0, fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		case <-c.ctx.Done():
-			return r, fmt.Errorf("%w: controller: %w", ErrClosed, err)
+			return r, 0, fmt.Errorf("%w: controller: %w", ErrClosed, err)
 		}
 	}
 }
@@ -203,28 +212,29 @@ func elsewhere(err error) bool {
 	return (errors.Is(err, ErrNotLeader) || errors.Is(err, ErrUnreachable)) && !errors.Is(err, ErrAmbiguous)
 }
 
-func askOnce[Q, R any](ctx context.Context, c *Controller, name string, q Q, do func(*Controller, context.Context, Q) (R, error)) (r R, err error) {
+func submitOnce[Q, R any](ctx context.Context, c *Controller, name string, q Q, do func(*Controller, context.Context, Q) (R, error)) (r R, next int64, err error) {
 	leader, ok := c.leaderNode()
 	switch {
 	case !ok:
 		if state, cause := c.meta().State(); state.stopped() && cause != nil {
-			return r, cause
+			return r, 0, cause
 		}
-		return r, fmt.Errorf("%w: nobody leads %s", ErrNotLeader, MetadataTopic)
+		return r, 0, fmt.Errorf("%w: nobody leads %s", ErrNotLeader, MetadataTopic)
 	case leader == c.host.cfg.Node.ID:
-		return do(c, ctx, q)
+		r, err = do(c, ctx, q)
+		return r, 0, err
 	}
 	var a decideAnswer
 	if err := c.host.callJSON(ctx, leader, requestDecide, decideRequest{Name: name, Args: mustJSON(q)}, &a); err != nil {
-		return r, err
+		return r, 0, err
 	}
 	if a.Err != "" {
-		return r, undecided(errorOf(leader, a.Code, a.Err))
+		return r, 0, undecided(errorOf(leader, a.Code, a.Err))
 	}
 	if err := json.Unmarshal(a.Body, &r); err != nil {
-		return r, fmt.Errorf("replication: answer of node %d: %w", leader, err)
+		return r, 0, fmt.Errorf("replication: answer of node %d: %w", leader, err)
 	}
-	return r, c.await(ctx, func() bool { return c.mu.next >= a.Next || c.mu.broken != nil })
+	return r, a.Next, nil
 }
 
 // undecided makes an error of what another node answered. When that closed, or gave up, before the decision was taken to its end, nobody knows what came

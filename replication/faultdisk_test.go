@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -288,6 +289,34 @@ func sicken(t *testing.T, s sickness, leads, whole bool) {
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("closing took %v", took)
 	}
+}
+
+// A disk fails for a while, first under a replica and, when that has been reported, under the metadata's: this is replaced at once, although what was
+// decided of the other one is not seen here before.
+func TestMetadataLostWhileReporting(t *testing.T) {
+	h := newSickHerd(t)
+	i := slices.IndexFunc(h.all, func(m *member) bool { return m.Controller.meta().Epoch() == 0 })
+	own, p := h.all[i].Controller.meta(), h.replica(i, "t")
+	under := failing(syscall.EIO, vfs.OpWrite, vfs.OpSync)(p.r.dir)
+	h.disks[i].set(func(op vfs.Op, name string, off int64, n int) error {
+		if op == vfs.OpWrite && strings.HasPrefix(name, own.r.dir) && strings.HasSuffix(name, ".log") { // what is decided of the report
+			return syscall.EIO
+		}
+		return under(op, name, off, n)
+	})
+	load := h.load()
+	h.eventually("that of the metadata is lost", func() bool { state, _ := own.State(); return state.stopped() })
+	h.disks[i].set(nil)
+	began := time.Now()
+	h.eventually("all replicas are replaced", func() bool {
+		return h.soundMetadata() && h.all[i].Controller.meta() != own && h.replica(i, "t") != p
+	})
+	if took := time.Since(began); took > stepTimeout*2/3 {
+		t.Errorf("it took %v", took)
+	}
+	load.end()
+	h.settled("t", h.produce("t", "end"), 0, 1, 2)
+	h.closeAll()
 }
 
 func (h *sickHerd) soundMetadata() bool {

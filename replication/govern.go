@@ -423,7 +423,8 @@ func (c *Controller) reportLost(ctx context.Context) {
 	c.mu.RUnlock()
 	for _, q := range lost {
 		ctx, cancel := context.WithTimeout(ctx, stepTimeout)
-		_, err := ask(ctx, c, "report-lost", q, (*Controller).replicaLost)
+		// Not until it is seen here: this node's replica of the metadata may be lost in the meantime, and is replaced by who waits here.
+		_, _, err := submit(ctx, c, "report-lost", q, (*Controller).replicaLost)
 		cancel()
 		if err != nil {
 			c.host.logger.Info("a lost replica could not be reported yet", "shard", q.Shard, "err", err)
