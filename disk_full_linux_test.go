@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"sync"
@@ -240,7 +241,7 @@ func recovered(ctx context.Context, t *testing.T, l *Log) {
 }
 
 // fullLoad writes to topic t by Produce and by a Producer until it is stopped, no more than it is allowed to, so that it is always the foreign
-// file that fills the disk.
+// file that fills the disk: without a bound only once it has.
 type fullLoad struct {
 	t    *testing.T
 	ctx  context.Context
@@ -343,12 +344,15 @@ func (f *fullLoad) progress() {
 // refused waits for more refusals for want of space.
 func (f *fullLoad) refused() {
 	f.t.Helper()
-	f.allow(fullMiB) // not stored: the disk is full
+	f.allow(math.MaxInt32) // the disk is full: there is room in what is allocated already, and in what retention frees
 	f.until("refusals", func() int {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		return f.mu.full
 	}, 5)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.allowed = 0
 }
 
 func (f *fullLoad) until(what string, count func() int, more int) {
@@ -363,7 +367,9 @@ func (f *fullLoad) until(what string, count func() int, more int) {
 			for _, p := range info.Partitions {
 				f.t.Logf("%+v", p)
 			}
-			f.t.Fatalf("no more %s; %d acknowledged", what, f.g.len())
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.t.Fatalf("no more %s; %d acknowledged, %d refused, %d bytes allowed", what, f.g.len(), f.mu.full, f.mu.allowed)
 		}
 	}
 }

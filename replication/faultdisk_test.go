@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -289,6 +290,33 @@ func sicken(t *testing.T, s sickness, leads, whole bool) {
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("closing took %v", took)
 	}
+}
+
+// A replica that a full disk stopped cannot be opened again at once: the journal goes on without it.
+func TestDiskFullAtRestart(t *testing.T) {
+	h := newSickHerd(t)
+	load := h.load()
+	load.more(20)
+	p := h.replica(0, "t")
+	full := failing(syscall.ENOSPC, vfs.OpWrite, vfs.OpPreallocate, vfs.OpCreate, vfs.OpList)(p.r.dir)
+	var lists atomic.Int64
+	h.disks[0].set(func(op vfs.Op, name string, off int64, n int) error {
+		err := full(op, name, off, n)
+		if err != nil && op == vfs.OpList {
+			lists.Add(1)
+		}
+		return err
+	})
+	h.eventually("it was tried twice to open the replica", func() bool { return lists.Load() >= 2 })
+	journal := h.all[0].Host.db.journal
+	if err := errors.Join(journal.Checkpoint(), journal.Stats().Off); err != nil {
+		t.Error(err)
+	}
+	h.disks[0].set(nil)
+	load.more(20)
+	load.end()
+	h.settled("t", h.produce("t", "end"), 0, 1, 2)
+	h.closeAll()
 }
 
 // A disk fails for a while, first under a replica and, when that has been reported, under the metadata's: this is replaced at once, although what was

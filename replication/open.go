@@ -205,8 +205,8 @@ func (p *Partition) restart(ctx context.Context) error {
 		p.host.logger.Debug("closing the files of a failed replica", "partition", p.name(), "err", err)
 	}
 	err := p.openFiles(r, durable)
-	if err == nil {
-		err = p.syncJournaled()
+	if !quarantines(err) { // also when they stay closed for now
+		err = cmpError(err, p.syncJournaled())
 	}
 	if err == nil {
 		err = p.loadFold(r.currentLog())
@@ -229,13 +229,21 @@ func (p *Partition) restart(ctx context.Context) error {
 	return nil
 }
 
-// syncJournaled makes durable in the files what may be durable in the journal alone, so that the journal can forget the files that were closed.
+// syncJournaled makes durable in the files what may be durable in the journal alone, so that the journal can forget a replica whose files are to be
+// closed, or are already. Else it would find them closed and go off.
 func (p *Partition) syncJournaled() error {
 	h, r := p.host, p.r
 	if h.db.journal == nil {
 		return nil
 	}
 	log, fsys := r.currentLog(), h.cfg.FS
+	slots, _, err := segment.OpenSlotFile(fsys, r.dir) // which syncs it
+	if err != nil {
+		return err
+	}
+	if err := slots.Close(); err != nil {
+		return err
+	}
 	all := log.Segments()
 	r.mu.Lock()
 	dir := generationDir(r.dir, r.mu.slot.Generation)
