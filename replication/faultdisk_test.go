@@ -292,7 +292,39 @@ func sicken(t *testing.T, s sickness, leads, whole bool) {
 	}
 }
 
-// A replica that a full disk stopped cannot be opened again at once: the journal goes on without it.
+// A replica that a full disk stopped waits for space: the journal goes on without it.
+func TestDiskFullJournal(t *testing.T) {
+	h := newSickHerd(t)
+	load := h.load()
+	load.more(20)
+	host, p := h.all[0].Host, h.replica(0, "t")
+	full := failing(syscall.ENOSPC, vfs.OpWrite, vfs.OpPreallocate, vfs.OpCreate)(p.r.dir)
+	h.disks[0].set(func(op vfs.Op, name string, off int64, n int) error {
+		if op == vfs.OpFree {
+			return syscall.EIO // so that the brake stays on
+		}
+		err := full(op, name, off, n)
+		if err != nil {
+			host.disk.braked.Store(true)
+		}
+		return err
+	})
+	h.eventually("the replica waits for space", func() bool {
+		host.mu.Lock()
+		defer host.mu.Unlock()
+		return host.mu.full[p.spec.Shard] != nil
+	})
+	if err := errors.Join(host.db.journal.Checkpoint(), host.db.journal.Stats().Off); err != nil {
+		t.Error(err)
+	}
+	h.disks[0].set(nil)
+	load.more(20)
+	load.end()
+	h.settled("t", h.produce("t", "end"), 0, 1, 2)
+	h.closeAll()
+}
+
+// Such a replica cannot be opened again at once: the journal goes on without it.
 func TestDiskFullAtRestart(t *testing.T) {
 	h := newSickHerd(t)
 	load := h.load()

@@ -554,6 +554,7 @@ func (h *Host) replicaFailed(p *Partition, cause error, full bool) {
 		h.logger.Warn("the group of a failed replica did not stop", "partition", p.name(), "err", err)
 	}
 	if full {
+		p.leaveJournal() // which would go off when it finds that the replica can't be synced
 		h.mu.Lock()
 		h.mu.full[p.spec.Shard] = p
 		h.mu.Unlock()

@@ -259,6 +259,17 @@ func (p *Partition) syncJournaled() error {
 	return nil
 }
 
+// leaveJournal does that for a replica that takes no more writes and keeps its files open.
+func (p *Partition) leaveJournal() {
+	if !p.life.TryRLock() {
+		return // being removed already
+	}
+	defer p.life.RUnlock()
+	if err := p.syncJournaled(); err != nil {
+		p.host.logger.Debug("syncing the files of a replica that is stopped", "partition", p.name(), "err", err)
+	}
+}
+
 // changeState changes the state if it is the expected one.
 func (p *Partition) changeState(from, to PartitionState, cause error) bool {
 	p.mu.Lock()

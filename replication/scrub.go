@@ -148,13 +148,7 @@ func (p *Partition) failDamaged(cause error) {
 		p.host.logger.Warn("the group of a damaged replica did not stop", "partition", p.name(), "err", err)
 		return
 	}
-	if !p.life.TryRLock() {
-		return // being removed already
-	}
-	defer p.life.RUnlock()
-	if err := p.syncJournaled(); err != nil {
-		p.host.logger.Debug("syncing the files of a damaged replica", "partition", p.name(), "err", err)
-	}
+	p.leaveJournal()
 }
 
 // dispensable says whether those of the group's other voters that can be reached are a quorum without this replica; when they are not, it is replaced
