@@ -205,7 +205,7 @@ func (p *Partition) restart(ctx context.Context) error {
 		p.host.logger.Debug("closing the files of a failed replica", "partition", p.name(), "err", err)
 	}
 	err := p.openFiles(r, durable)
-	if !quarantines(err) { // also when they stay closed for now
+	if !quarantines(err) { // also when they stay closed until the next try
 		err = cmpError(err, p.syncJournaled())
 	}
 	if err == nil {
