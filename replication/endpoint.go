@@ -60,9 +60,10 @@ func (c *Controller) tellEndpoints(ctx context.Context) {
 	if !ok || n.Mode == NodeRemoved || n.Dir != c.host.cfg.Node.Dir || slices.Equal(n.Endpoints, c.host.endpoints()) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.patience)
 	defer cancel()
-	if err := c.register(ctx); err != nil && ctx.Err() == nil {
+	// Who governs comes back to it, and so waits neither for a lost answer nor until it is seen here.
+	if _, _, err := submit(ctx, c, "register", c.host.registration(), (*Controller).registerNode); err != nil && ctx.Err() == nil {
 		c.host.logger.Info("where this node serves clients is not told yet", "err", err)
 	}
 }
