@@ -35,6 +35,9 @@ type PartitionAssignment struct {
 	Target []int32
 	// Origin lists the nodes that it was on when a user gave it its target.
 	Origin []int32
+	// Wanted is how many replicas it had before a node was removed that had one of them and there was no other node for it; 0: it has what it shall have.
+	// It gets them back as soon as there are nodes.
+	Wanted int
 	// NextIncarnation is that of the next replica, whatever its node: an id is never used twice.
 	NextIncarnation uint32
 }

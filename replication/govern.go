@@ -55,7 +55,7 @@ func (c *Controller) govern() {
 		next := governIdle
 		if c.meta().Epoch() != 0 {
 			c.recoverLossy(c.ctx)
-			c.raiseInternal(c.ctx)
+			c.raise(c.ctx)
 			if c.governRound(c.ctx) {
 				next = governBusy
 			}
@@ -213,7 +213,8 @@ func (c *Controller) record(ctx context.Context, old, a PartitionAssignment) err
 }
 
 func (a *PartitionAssignment) equal(b PartitionAssignment) bool {
-	return a.Shard == b.Shard && a.NextIncarnation == b.NextIncarnation && slices.Equal(a.Replicas, b.Replicas) && slices.Equal(a.Target, b.Target)
+	return a.Shard == b.Shard && a.NextIncarnation == b.NextIncarnation && a.Wanted == b.Wanted &&
+		slices.Equal(a.Replicas, b.Replicas) && slices.Equal(a.Target, b.Target)
 }
 
 // groupAnswer is what the leader of a group says of it.

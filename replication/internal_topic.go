@@ -88,8 +88,8 @@ func (c *Controller) ensureInternal(ctx context.Context, q internalRequest) (t T
 	return t, err
 }
 
-// raiseInternal gives the internal topics replicas on nodes that joined since they were made.
-func (c *Controller) raiseInternal(ctx context.Context) {
+// raise gives partitions that have fewer replicas than they shall have those that are missing, on nodes that joined, came back or were activated since.
+func (c *Controller) raise(ctx context.Context) {
 	if c.forming() || len(c.raised(c.nodeViews())) == 0 {
 		return
 	}
@@ -101,42 +101,63 @@ func (c *Controller) raiseInternal(ctx context.Context) {
 		return c.write(ctx, records...)
 	})
 	if err != nil && ctx.Err() == nil {
-		c.host.logger.Info("internal topics do not have all their replicas yet", "err", err)
+		c.host.logger.Info("some topics do not have all their replicas yet", "err", err)
 	}
 }
 
-// raised are the records of the internal topics that shall have more replicas. Partitions on their way elsewhere get there first.
+// raised are the records of the topics that shall have more replicas. Partitions on their way elsewhere get there first.
 func (c *Controller) raised(nodes []nodeView) (out []metadataRecord) {
-	want := 0
+	most := 0
 	for _, n := range nodes {
-		if n.takes() && want < defaultReplicas {
-			want++
+		if n.takes() {
+			most++
 		}
 	}
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	load := newPlacementLoad(c.mu.assignments()...)
+	var load placementLoad
 	for _, t := range c.mu.topicsByName() {
-		if t.Internal && t.Name != MetadataTopic {
-			if more := t.raise(nodes, load, want); more != t {
-				out = append(out, topicRecord(more, false))
-			}
+		if t.Name == MetadataTopic || !t.lacks(most) {
+			continue
+		}
+		if load.Replicas == nil {
+			load = newPlacementLoad(c.mu.assignments()...)
+		}
+		if more := t.raise(nodes, load, most); more != t {
+			out = append(out, topicRecord(more, false))
 		}
 	}
 	return out
 }
 
+// wanted is how many replicas a partition shall have where no more than most are possible: those of internal topics have the default number of them, others
+// what they had before a node was removed.
+func (t *TopicState) wanted(a PartitionAssignment, most int) int {
+	if t.Internal {
+		return min(most, defaultReplicas)
+	}
+	return min(most, a.Wanted)
+}
+
+func (t *TopicState) lacks(most int) bool {
+	return slices.ContainsFunc(t.Partitions, func(a PartitionAssignment) bool { return len(a.Replicas) < t.wanted(a, most) && !a.unsettled() })
+}
+
 // raise returns the topic with targets for those partitions that have fewer replicas than wanted, led in turns; the topic itself when there are none.
-func (t *TopicState) raise(nodes []nodeView, load placementLoad, want int) *TopicState {
+func (t *TopicState) raise(nodes []nodeView, load placementLoad, most int) *TopicState {
 	var raised []PartitionAssignment
 	var targets [][]int32
 	for _, a := range t.Partitions {
+		want := t.wanted(a, most)
 		if len(a.Replicas) >= want || a.unsettled() {
 			continue
 		}
 		target, err := retarget(a, nodes, load, want)
 		if err != nil || target == nil {
 			continue
+		}
+		if want >= a.Wanted {
+			a.Wanted = 0
 		}
 		load.add(placedOn(a), -1)
 		load.add(target, 1)

@@ -53,6 +53,7 @@ type metadataPartition struct {
 	Replicas []metadataReplica `json:"replicas"`
 	Target   []int32           `json:"target,omitempty"`
 	Origin   []int32           `json:"origin,omitempty"`
+	Wanted   int               `json:"wanted,omitempty"`
 	Next     uint32            `json:"next,omitempty"` // incarnation; left out: firstIncarnation+1
 }
 
@@ -78,7 +79,7 @@ func topicRecord(t *TopicState, deleted bool) metadataRecord {
 		Deleted: deleted, Created: t.Created, Config: t.Config,
 	}
 	for _, p := range t.Partitions {
-		mp := metadataPartition{Shard: p.Shard, Target: p.Target, Origin: p.Origin}
+		mp := metadataPartition{Shard: p.Shard, Target: p.Target, Origin: p.Origin, Wanted: p.Wanted}
 		if p.NextIncarnation != firstIncarnation+1 {
 			mp.Next = p.NextIncarnation
 		}

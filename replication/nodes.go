@@ -210,8 +210,8 @@ func (c *Controller) ActivateNode(ctx context.Context, id int32) error {
 	return err
 }
 
-// RemoveNode takes a node out of the cluster for good: what is left of its replicas is replaced elsewhere, and its directory is refused from
-// then on. The last node cannot be removed.
+// RemoveNode takes a node out of the cluster for good: what is left of its replicas is replaced elsewhere, as soon as there are nodes for it, and its
+// directory is refused from then on. The last node cannot be removed.
 func (c *Controller) RemoveNode(ctx context.Context, id int32) error {
 	_, err := ask(ctx, c, "node-mode", nodeModeRequest{id, NodeRemoved}, (*Controller).setNodeMode)
 	return err
@@ -263,7 +263,7 @@ func (c *Controller) setNodeMode(ctx context.Context, q nodeModeRequest) (nothin
 }
 
 // evacuate are the records that give every partition of a node a target without it. A node that is removed although partitions have nowhere else
-// to go takes those replicas along: the others stay. Internal topics have as many as there are nodes for, so a drain takes them along too.
+// to go takes those replicas along until there are nodes for them: the others stay. Internal topics have as many as there are nodes for, so a drain takes them along too.
 func (c *Controller) evacuate(node int32, mode NodeMode) (out []metadataRecord, err error) {
 	nodes := c.nodeViews()
 	for i := range nodes {
@@ -286,6 +286,9 @@ func (c *Controller) evacuate(node int32, mode NodeMode) (out []metadataRecord, 
 			target, err := retarget(a, nodes, load, len(placedOn(a)))
 			if err != nil && (mode == NodeRemoved || t.Internal) && len(placedOn(a)) > 1 {
 				target, err = retarget(a, nodes, load, len(placedOn(a))-1)
+				if !t.Internal {
+					a.Wanted = max(a.Wanted, len(placedOn(a)))
+				}
 			}
 			if err != nil {
 				return nil, fmt.Errorf("%s-%d: %w", t.Name, a.Partition, err)
@@ -404,7 +407,7 @@ func (c *Controller) reassign(ctx context.Context, q reassignRequest) (nothing, 
 			if target != nil && a.Origin == nil {
 				a.Origin = placedOn(a)
 			}
-			a.Target = slices.Clone(target)
+			a.Target, a.Wanted = slices.Clone(target), 0
 			changed = changed.with(a)
 		}
 		return c.write(ctx, topicRecord(changed, false))

@@ -287,6 +287,43 @@ func TestDrainAndRemove(t *testing.T) {
 	two.close()
 }
 
+// A node is removed and there is no other one for its replicas: they are made on the next that joins, but where a user asked for fewer.
+func TestRemovedReplicasComeBack(t *testing.T) {
+	t.Parallel() // it waits, mostly
+	n := newMemberNet(t)
+	ctx := testContext(t)
+	one := n.open(n.config(1, vfs.NewMem(), nil))
+	two, three := n.open(n.config(2, vfs.NewMem(), joining(1))), n.open(n.config(3, vfs.NewMem(), joining(1)))
+	for _, name := range []string{"t", "fewer"} {
+		if _, err := one.Controller.CreateTopic(ctx, TopicSpec{Name: name, Partitions: 1, Replicas: 3}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	produceTo(t, []*member{one, two, three}, 0, "a")
+	three.close()
+	if err := one.Controller.RemoveNode(ctx, 3); err != nil {
+		t.Fatal(err)
+	}
+	on := func(topic string, replicas int) func(*Controller) bool {
+		return func(c *Controller) bool {
+			a := c.mu.topics[topic].Partitions[0]
+			return len(a.Replicas) == replicas && !a.unsettled()
+		}
+	}
+	one.until("two replicas", on("t", 2))
+	one.until("two replicas", on("fewer", 2))
+	if err := one.Controller.SetReplicas(ctx, "fewer", 2); err != nil {
+		t.Fatal(err)
+	}
+	four := n.open(n.config(4, vfs.NewMem(), joining(1)))
+	four.until("three replicas again", on("t", 3))
+	four.holds(0, "a")
+	four.until("no replica that nobody wants", on("fewer", 2))
+	for _, m := range []*member{one, two, four} {
+		m.close()
+	}
+}
+
 // A node id that is in use, and a directory of another cluster, are refused.
 func TestJoinRefused(t *testing.T) {
 	n := newMemberNet(t)

@@ -260,6 +260,9 @@ func (c *Controller) recordRebuilt(ctx context.Context, old PartitionAssignment,
 	} else {
 		a.Target = []int32{node}
 	}
+	if n := max(old.Wanted, len(placedOn(old))); len(a.Target) < n {
+		a.Wanted = n
+	}
 	records := []metadataRecord{topicRecord(t.with(a), false)}
 	ref := shardRef{t.ID, old.Partition}
 	if best, _ := s.longest(); c.deletedBelow(ref) > best.End { // what is written from now on was not deleted

@@ -104,7 +104,7 @@ func (v *view) applyTopic(m *metadataValue) error {
 	}
 	for i := 0; i < len(m.Partitions) && err == nil; i++ {
 		p := &m.Partitions[i]
-		a := PartitionAssignment{Partition: int32(i), Shard: p.Shard, Target: p.Target, Origin: p.Origin, NextIncarnation: max(p.Next, firstIncarnation+1)}
+		a := PartitionAssignment{Partition: int32(i), Shard: p.Shard, Target: p.Target, Origin: p.Origin, Wanted: p.Wanted, NextIncarnation: max(p.Next, firstIncarnation+1)}
 		a.Replicas, err = decodeReplicas(p)
 		if err == nil && len(a.Replicas) == 0 && !m.Deleted {
 			err = fmt.Errorf("replication: partition %d has no replica", i)
