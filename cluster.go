@@ -170,8 +170,9 @@ func (l *Log) ActivateNode(ctx context.Context, id int32) error {
 
 // RemoveNode takes a node out of the cluster for good. Drain it first: what it
 // still has is made anew from the other replicas elsewhere, as soon as there are
-// nodes for it, and what it alone has is lost with it. Its directory is refused from then on. A node that died and will
-// not come back is removed in the same way. Errors as of DrainNode.
+// nodes for it, and what it alone has is lost with it. Its directory is refused from
+// then on. A node that died and will not come back is removed in the same way. Errors
+// as of DrainNode.
 func (l *Log) RemoveNode(ctx context.Context, id int32) error {
 	return l.onNode(ctx, "remove", id, l.cluster.RemoveNode)
 }

@@ -292,6 +292,25 @@ func sicken(t *testing.T, s sickness, leads, whole bool) {
 	}
 }
 
+// journalGoesOn fails the test when a node's journal does not get over a checkpoint.
+func (h *sickHerd) journalGoesOn(i int) {
+	h.t.Helper()
+	journal := h.all[i].Host.db.journal
+	if err := errors.Join(journal.Checkpoint(), journal.Stats().Off); err != nil {
+		h.t.Error(err)
+	}
+}
+
+// recovers ends a test whose disk works again: records are taken, and all replicas become the same.
+func (h *sickHerd) recovers(i int, load *steadyProducer) {
+	h.t.Helper()
+	h.disks[i].set(nil)
+	load.more(20)
+	load.end()
+	h.settled("t", h.produce("t", "end"), 0, 1, 2)
+	h.closeAll()
+}
+
 // A replica that a full disk stopped waits for space: the journal goes on without it.
 func TestDiskFullJournal(t *testing.T) {
 	h := newSickHerd(t)
@@ -314,14 +333,8 @@ func TestDiskFullJournal(t *testing.T) {
 		defer host.mu.Unlock()
 		return host.mu.full[p.spec.Shard] != nil
 	})
-	if err := errors.Join(host.db.journal.Checkpoint(), host.db.journal.Stats().Off); err != nil {
-		t.Error(err)
-	}
-	h.disks[0].set(nil)
-	load.more(20)
-	load.end()
-	h.settled("t", h.produce("t", "end"), 0, 1, 2)
-	h.closeAll()
+	h.journalGoesOn(0)
+	h.recovers(0, load)
 }
 
 // Such a replica cannot be opened again at once: the journal goes on without it.
@@ -340,15 +353,8 @@ func TestDiskFullAtRestart(t *testing.T) {
 		return err
 	})
 	h.eventually("it was tried twice to open the replica", func() bool { return lists.Load() >= 2 })
-	journal := h.all[0].Host.db.journal
-	if err := errors.Join(journal.Checkpoint(), journal.Stats().Off); err != nil {
-		t.Error(err)
-	}
-	h.disks[0].set(nil)
-	load.more(20)
-	load.end()
-	h.settled("t", h.produce("t", "end"), 0, 1, 2)
-	h.closeAll()
+	h.journalGoesOn(0)
+	h.recovers(0, load)
 }
 
 // A disk fails for a while, first under a replica and, when that has been reported, under the metadata's: this is replaced at once, although what was
@@ -374,9 +380,7 @@ func TestMetadataLostWhileReporting(t *testing.T) {
 	if took := time.Since(began); took > stepTimeout*2/3 {
 		t.Errorf("it took %v", took)
 	}
-	load.end()
-	h.settled("t", h.produce("t", "end"), 0, 1, 2)
-	h.closeAll()
+	h.recovers(i, load)
 }
 
 func (h *sickHerd) soundMetadata() bool {

@@ -552,9 +552,10 @@ func (h *Host) replicaFailed(p *Partition, cause error, full bool) {
 	defer cancel()
 	if err := h.stopRaft(ctx, p); err != nil {
 		h.logger.Warn("the group of a failed replica did not stop", "partition", p.name(), "err", err)
+	} else if full {
+		p.leaveJournal() // which would go off when it finds that the replica can't be synced
 	}
 	if full {
-		p.leaveJournal() // which would go off when it finds that the replica can't be synced
 		h.mu.Lock()
 		h.mu.full[p.spec.Shard] = p
 		h.mu.Unlock()

@@ -263,7 +263,8 @@ func (c *Controller) setNodeMode(ctx context.Context, q nodeModeRequest) (nothin
 }
 
 // evacuate are the records that give every partition of a node a target without it. A node that is removed although partitions have nowhere else
-// to go takes those replicas along until there are nodes for them: the others stay. Internal topics have as many as there are nodes for, so a drain takes them along too.
+// to go takes those replicas along until there are nodes for them: the others stay. Internal topics have as many as there are nodes for, so a drain
+// takes them along too.
 func (c *Controller) evacuate(node int32, mode NodeMode) (out []metadataRecord, err error) {
 	nodes := c.nodeViews()
 	for i := range nodes {

@@ -259,7 +259,7 @@ func (p *Partition) syncJournaled() error {
 	return nil
 }
 
-// leaveJournal does that for a replica that takes no more writes and keeps its files open.
+// leaveJournal does that for a replica whose group is stopped, so that nothing is written between the sync and the forgetting. Its files stay open.
 func (p *Partition) leaveJournal() {
 	if !p.life.TryRLock() {
 		return // being removed already
